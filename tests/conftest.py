@@ -46,6 +46,12 @@ def sharp(tiny):
 
 
 @pytest.fixture
+def tokenizer(tiny):
+    """A copy that a test may change."""
+    return copy.deepcopy(tiny[1])
+
+
+@pytest.fixture
 def bare(tmp_path, monkeypatch, capsys):
     """bare(script, *arguments) runs a script in an empty folder -> exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)

@@ -32,22 +32,15 @@ ROOT = Path(__file__).resolve().parent.parent
 # the file; ↵ is the end of a line.
 MUTANTS = r"""
 common common.py by common golden steps
-    "problems": len(rows) => "problems": n
     1 + (epsilon if epsilon_high is None else epsilon_high) => 1 + epsilon
-    low = 1 - epsilon => low = 1 + epsilon
-    torch.min(ratio * advantages, clipped => torch.max(ratio * advantages, clipped
     if beta > 0 and ref_logprobs is not None: => if ref_logprobs is not None:
-    objective - beta * kl => objective + beta * kl
     (ratio < low) & (advantages < 0) => (ratio < low)
     if importance_sampling_level == "token":↵        ratio => if False:↵        ratio
     torch.where(loss_mask > 0, logprobs - old_logprobs, 0) => logprobs - old_logprobs
-    (sequences * loss_mask.sum(1, keepdim=True) => (loss_mask.sum(1, keepdim=True)
-    math.comb(num_samples - num_correct, k) => math.comb(num_samples - num_correct, 1)
     problems[world.RANK :: world.WORLD_SIZE] => problems
     if row["level"] == level] => if row["level"] != level]
     sum(sample.own_length for sample in some) => sum(len(sample.completion_ids) for sample in some)
     some, at_eval_temperature) => some, config)
-    .extract(sample.text) for => .extract("") or sample.text for
     for rows in self.update_rows(config)↵        ] * config.num_iterations
         => for rows in self.update_rows(config)↵        ]
     drawn.sort(key=is_mixed, reverse=True) => pass
@@ -61,11 +54,8 @@ common common.py by common golden steps
 grading common.py by rollouts
     completion.ids[-1] not in sampler.stops => completion.ids[-1] != sampler.stops[0]
     not completion.ids or completion => completion
-    in problems for _ in range(size)] => in problems for _ in range(1)]
     success=reward >= SUCCESS => success=reward > 0
-    status=verdict => status=""
 decode common.py by decode
-    (temperature or 1.0)).log_softmax => 1.0).log_softmax
     rows, drawn = [rows[i] for i in alive], drawn[alive] => rows = rows[: len(alive)]
     nucleus(logp.exp(), top_p) => nucleus(logp.exp(), 1.0)
     logp[:, 0].isnan().any() => logp[:, 0].isnan().all()
@@ -85,114 +75,83 @@ cache rlvr/policy/cache.py by decode
     if self.get_seq_length() < 256 or => if self.get_seq_length() < 1 or
 nano docs/nano.py by pages
     ends.cumsum(1) - ends == 0 => ends.cumsum(1) == 0
-    (c * share).sum(1, True) ** 2 => 0
     (objective.sum(1) / mask[rows].sum(1)).mean() => objective.sum() / mask[rows].sum()
-    r.amax(1).mean() => r.mean(1).max()
 grpo grpo.py by golden elsewhere
-    rewards.std(1, keepdim=True, correction=0) => rewards.std(1, keepdim=True)
     rewards.amax(1, keepdim=True) == rewards.amin => rewards.amax() == rewards.amin
 whole grpo.py agrae.py asymgrpo.py fade.py cwgrpo.py by steps
     importance=batch.importance[rows], => importance=1.0,
     if update == 0: => if True:
     scheduler.step() => pass
-    run.log_step(step, batch, advantages, => run.log_step(step, batch, -advantages,
     ref_logprobs=batch.ref_logprobs[rows] => ref_logprobs=batch.old_logprobs[rows]
     batch, rows, logprobs=logprobs => batch, rows, logprobs=batch.old_logprobs[rows]
 evaluations grpo.py agrae.py asymgrpo.py fade.py cwgrpo.py by docs
     step % config.eval_steps == 0 or => False or
 agrae agrae.py by advantages golden
     global_mean(batch.first_successes) => global_mean(batch.successes)
-    batch.successes.mean(1),↵        w, => rewards.mean(1),↵        w,
     global_mean(formats)[0] => formats.mean().item()
     min(1.0, mean_success / alpha) => mean_success / alpha
 losses_of_others studies/baselines/losses.py by advantages baselines steps
-    (cov > low) & (cov < high) => (cov > low)
     (adv - adv[tokens].mean()) => (adv - adv.mean())
-    (k >= low) & (k <= high) => (k >= low)
     .clamp(1 - epsilon, 1 + epsilon_high).detach() => .clamp(1 - epsilon, 1 + epsilon_high)
     moved > epsilon_high, moved < -epsilon => moved > epsilon, moved < -epsilon_high
-    masked_fill(advantages > 0, tau) => masked_fill(advantages < 0, tau)
     torch.where(tokens, centred[0] * centred[1], -torch.inf) => (centred[0] * centred[1])
-    coef * penalised * log_ratio.abs() => coef * penalised * log_ratio
     log_ratio.abs()↵ => ratio.log().abs()↵
     torch.where(hidden, 80, log_ratio).exp() => log_ratio.exp()
     (advantages < 0) & (drift > threshold) => (drift > threshold)
     terms["beta"] = 0.0 => pass
     - sampled_logprobs.exp()).abs() > threshold => - sampled_logprobs.exp()) > threshold
-    ratio.clamp(min=1 - epsilon) => ratio
-    - coef / 2 * log_ratio => - coef * log_ratio
-    (teacher_logprobs - logprobs) => (logprobs - teacher_logprobs)
     (A * W).sum(1, keepdim=True) / => A.mean(1, keepdim=True) + 0 /
 advantages_of_others studies/baselines/advantages.py by baselines golden advantages
     torch.where(std > 0, centred / std, 0.0) => centred / std
     keepdim=True) > tau => keepdim=True) >= tau
     torch.stack([w * grpo_advantage(r) => torch.stack([grpo_advantage(r)
-    (-0.05 * z).exp() => (0.05 * z).exp()
-    advantages / beta, advantages) => advantages * beta, advantages)
-    keepdim=True) == 1) => keepdim=True) >= 1)
     1 - alpha * p * shares, alpha * (1 - p) => 1 - alpha * shares, alpha
 baselines studies/baselines/baselines.py by baselines
     rewards=batch.successes if => rewards=batch.rewards if
     if update == 0 and not config.staleness: => if update == 0:
     sampler.policy.load_state_dict(history[-1]) => pass
     dict(beta=0.0, entropy_coef=0.0) => dict(entropy_coef=0.0)
-    keep[rows] * advantages[rows] => advantages[rows]
     if config.importance == "icepop" and sampler.cap > 0: => if False:
     log_evaluation(step, evaluation, fade.head_change(policy, first_head))
         => log_evaluation(step, evaluation)
 asymgrpo asymgrpo.py by advantages golden
     global_sum(kappa * mixed, mixed) => global_sum(kappa, mixed)
-    end = 2 * (G - 1) ** beta_neg - => end = 2 * (G - 1) ** beta_pos -
     batch.samples, config)  # [N, T] => batch.samples, rlvr.flags.Config())  # [N, T]
 fade fade.py by advantages golden steps
-    max(delta, 0.3) => max(delta, 0.0)
-    return mass_difference * entropy - => return mass_difference * entropy +
     batch.first_successes, batch.successes, => batch.successes, batch.successes,
     config, learning_rate_factor(config)) => config)
+    < 0.99 * s.sum() => < 0.9 * s.sum()
 cwgrpo cwgrpo.py by advantages golden config steps
     fullmatch("(<think></think>)+", found) => match("(<think></think>)+", found)
     super().check()↵ => pass↵
     *of_all_ranks, means=config.means) => *of_all_ranks)
     weights[rows] = w.detach() => pass
     diagnostics, weights) => diagnostics)
-    advantages=w * advantages[rows] => advantages=advantages[rows]
     batch.loss_mask, weights↵ => batch.completion_mask, weights↵
-    batch.loss_mask[rows], config)↵ => batch.completion_mask[rows], config)↵
-statistics fade.py by statistics golden
-    < 0.99 * s.sum() => < 0.9 * s.sum()
 checkpoints rlvr/training/checkpoints.py by crashes
     config.seed + world.RANK + world.WORLD_SIZE => config.seed + world.WORLD_SIZE
     .encode(), checksum) => .encode())
     vars(training.memory).update(saved["state"]) => pass
-    optimizer=moments => optimizer={}
     group["lr"] = rate => pass
-    training.stream.position = saved["position"] => pass
     if changed: => if False:
-    file.chmod(mode) => pass
-update common.py by run grpo config
+update common.py by run common config
     check_advantages(batch.rewards, batch.loss_mask, advantages) => pass
-    optimizer.zero_grad() => pass
-    run.config.max_grad_norm) => 2.0)
     if norm > 0 and math.isfinite(norm): => if norm > 0:
     if norm > 0 and math.isfinite(norm): => if math.isfinite(norm):
     torch.where((advantages >= 0) & => torch.where((advantages > 0) &
 run rlvr/training/run.py by run steps common
-    finite = math.isfinite(grad_norm) => finite = True
     torch.manual_seed(config.seed + world.RANK) => torch.manual_seed(config.seed)
     machine.AT_EXIT.enter_context(machine.process_group(device)) => pass
     if world.RANK == 0:↵            show.append_row(self.folder, "metrics"
         => if True:↵            show.append_row(self.folder, "metrics"
     [row["set"]][0] => [row["set"]][-1]
     self.folder, problems)↵        self.clock = time.perf_counter() => self.folder, problems)
-    rewards[bad[0]].tolist() => rewards[0].tolist()
     if advantages.requires_grad: => if False:
     if [*advantages.shape] not in shapes: => if False:
-    advantages = weights * advantages => pass
     batch.completion_mask[rows], log_ratio => batch.loss_mask[rows], log_ratio
     logged[-1].get("tokens", 0) if logged => 0 if logged
 notebook rlvr/training/run.py by lessons
     signal.signal(number, handler)↵        return Result => pass↵        return Result
-    if config.typed is None: => if False:
     config.check()↵ => pass↵
     self.handlers[number](number, frame) => pass
     machine.AT_EXIT.close()  # what => pass  # what
@@ -211,23 +170,18 @@ shards rlvr/policy/sharding.py by logprobs ranks
     dist.all_reduce(gradient) => pass
     reshard = frozen or module => reshard = module
     mixed if settings.half else => mixed if False else
-    gradient /= settings.loss_scale => pass
 lessons docs/lessons/5_two_axes.py by lessons
     - wanted) > 1e-4 => - wanted) > 1
     masses(chosen, 1.0) => masses(1.0, 1.0)
-    yours[1].sum() / yours[0].sum() => yours[0].sum() / yours[1].sum()
 assignment docs/assignment/grade.py by assignment
     isclose(expected, 1e-4, tolerance) => isclose(expected, 1e-1, tolerance)
     0 if name == "grpo_advantage" else 1e-6 => 1e-6
     x * sqrt(1 - 1 / len(r[0])) => x * sqrt(1 + 1 / len(r[0]))
-    {got:.4g} at {place}, expected {right:.4g} => {right:.4g} at {place}, expected {got:.4g}
 logs rlvr/show/logs.py by show crashes
     if line.endswith(b"\n") and => if
     == logged[0]["step"] => == logged[-1]["step"]
 report rlvr/show/report.py by show
     "right" if sample.success else => "right" if sample.reward > 0 else
-    (new_logprobs - batch.old_logprobs).exp() => (batch.old_logprobs - new_logprobs).exp()
-    first, last = rows[0], rows[-1] => first, last = rows[0], rows[1]
     (*evaluations[:1], steps) => (*evaluations[-1:], steps)
 throughput studies/speed/throughput.py by studies
     for step in steps[1:]) for => for step in steps[-1:]) for
@@ -236,23 +190,19 @@ default_runs studies/papers/default_runs.py by studies
     (("reward", "reward", => (("entropy", "reward",
 regimes studies/claims/regimes.py by studies
     last(mine, metric) - last(theirs, metric) => last(theirs, metric) - last(mine, metric)
-    ±{high - mean:.3f} => ±{2 * (high - mean):.3f}
 verifiers_that_err studies/claims/noise.py by studies
     line['rewards'][-8:] => line['rewards'][:8]
-measured studies/claims/runs.py by statistics
+measured studies/claims/runs.py by studies
     ["reward"][-third:].mean() => ["reward"][third:].mean()
 playground docs/playground.html by pages
-    in AsymGRPO 5.76 => in AsymGRPO 5.67
     isSuccess ? surprise_success : => isSuccess ? surprise_failure :
 results studies/project.py by studies
     for line in opened if line.endswith("\n")] => for line in opened]
     else open)(results => else gzip.open)(results
 compare studies/claims/compare.py by studies
     [-1]["step"] for folder => [0]["step"] for folder
-    length = min(map(len, runs)) => length = len(runs[0])
     == rows[-1]["step"] => == rows[0]["step"]
     np.std(apart, ddof=1) / len(apart) ** 0.5 => np.std(apart, ddof=1)
-    lines.mean(0), => np.median(lines, 0),
 plots rlvr/show/plots.py by show
     scale * row[key]) for row in rows => row[key]) for row in rows
     ("completions (%)", => ("completions",
@@ -274,19 +224,13 @@ cells rlvr/tasks/cells.py by datasets
 config rlvr/flags/config.py by config
     fullmatch("[234](,[234])*", => match("[234](,[234])*",
     self.engine == "auto" and gpu and is_installed => self.engine == "auto" and is_installed
-    for name in (*self.train_names, *self.eval_names): => for name in self.eval_names:
 command rlvr/flags/command_line.py by config lessons
     if not field.metadata: => if False:
     saved | variants[request.variant] | typed => variants[request.variant] | saved | typed
-    and not config.may_change(name) => and False
-    of_run[x] != here[x] => of_run[x] == here[x]
     arguments.append(f"--{name}" if value else => arguments.append(f"--{name}" if True else
 console rlvr/show/console.py by show
-    row["all_right"] == 1 => row["all_right"] >= 0.5
-    (last_step - step) => last_step
     self.rows = 0  # so => pass  # so
 updates rlvr/training/updates.py by run
-    sum(not math.isfinite(norm) => sum(math.isfinite(norm)
     math.ceil(updates * config.warmup_ratio) => int(updates * config.warmup_ratio)
 data rlvr/tasks/datasets.py by run datasets
     ProblemStream(training, config.seed, => ProblemStream(training, 0,
@@ -307,41 +251,31 @@ errors rlvr/rollout/rollouts.py by common
 noise rlvr/rollout/noise.py by rollouts
     false_negatives if sample.success else false_positives => false_positives
     f"{seed}/noise/{place}" => f"{seed}/noise/{i}"
-    true_reward=sample.reward => true_reward=reward
 stream rlvr/tasks/problems.py by rollouts common
     own[row, reply.start : reply.stop] => own[row, reply.start + 1 : reply.stop]
     self.position += world.WORLD_SIZE * count => self.position += count
-    f"{self.seed}/{epoch}" => f"{self.seed}"
 prompts rlvr/tasks/prompts.py by prompts datasets
     limit) <= limit] => limit - 1) < limit]
     if 0 < lengths.get => if lengths.get
-    or not p.prompt] => ]
     if entry.special} => if True}
 mathematics rlvr/verify/answers/mathematics.py by grader answers
     read("x")  # raises => pass  # raises
     , "I": r"\variable{I}"} => }
     if not any(value.free_symbols for value in gold_values): => if True:
     pairs = [*itertools.combinations(sides, 2)] => pass
-    for first, other, opposite in ways[: 2 => for first, other, opposite in ways[: 4
     is_alike and (is_one or len(names) > 1) and => is_alike and
-    (heads[0] == heads[1]) != (takes[0] == takes[1]) => heads[0] == heads[1]
     wanted != other and wanted.endswith(other) => False
     sizes = {len(split(solution, DIVIDER)) for => sizes = {2 for
 numbers rlvr/verify/answers/numbers.py by answers
     return differ or bool( => return bool(
-    bool(all(measured) and => bool(False and units and
     len(wanted[kind]) == len(units[kind]) and order => order
 equality rlvr/verify/answers/equality.py by answers
     small) if len({*small.values()}) == len(small) else None => small)
     FAR_POINTS if bent else => SIGNS_AT_POINTS if bent else
-    FAR_POINTS[:-2] if rooted else => FAR_POINTS[:1] if rooted else
     is_name(side) and is_new and not of_letters or not value.free_symbols => True
     is_new and not of_letters or => is_new or
-    return len(solved) == 2 => return bool(solved)
     if holds(answer, at) != solves: => if solves and not holds(answer, at):
-    of_complex or len(letters) == 1 => of_complex
     sympy.Ne)) or factor > 0) => sympy.Ne)) or True)
-    are_sets[0] == are_sets[1] and same => same
 rounding rlvr/verify/answers/numbers.py by answers
     max(LEAST_DIGITS, gold.digits) => LEAST_DIGITS
 expressions rlvr/verify/answers/expressions.py by answers prompts
@@ -352,36 +286,28 @@ latex rlvr/verify/answers/latex.py by answers
     ", " if in_brackets else "" => ""
 boxes rlvr/verify/answers/boxes.py by answers
     if len(kept) < parts: => if True:
-    text.rpartition("####")[2] => text.partition("####")[2]
     return not of_options and => return
-    float(chosen == right) => float(chosen >= right)
 gym rlvr/verify/answers/gym.py by prompts
     [text.strip(), *last_word] => [text.strip()]
 grader rlvr/verify/grader.py by grader
     if entry.load: => if not entry.load:
     setitimer(signal.ITIMER_REAL, 0) => setitimer(signal.ITIMER_REAL, allowed)
-    reply = str(error), "error" => reply = None, "unparsed"
     except (Exception, SystemExit) as error: => except SystemExit as error:
 pool rlvr/verify/pool.py by grader
     if any(find_verifier(name).isolated => if all(find_verifier(name).isolated
-    except (ConnectionError, OutOfTime): => except ConnectionError:
     IDLE_GRADERS.get().socket.close() => break
     grader is None or grader.process.poll() is not None: => grader is None:
-sandbox rlvr/verify/programs/solution.py by code isolation assertions
-    os.environ.clear() => pass
+sandbox rlvr/verify/programs/solution.py by code isolation
     pipe.ask(False) => raise
     if isinstance(value, kind): => if type(value) is kind:
     if hasattr(solution, name) else => if name not in names else
-judged rlvr/verify/programs/code.py by code isolation assertions
-    [result] != wanted => True
+judged rlvr/verify/programs/code.py by code isolation
     isinstance(error, (OutOfTime, UserError)) => isinstance(error, OutOfTime)
     return said and was_asked => return said
     used = {node.id for node in names} - defined => used = {node.id for node in names}
 verifiers rlvr/verify/verifiers.py by grader prompts datasets
     or entry.file else gold => else gold
-    sys.path.insert(0, => sys.path.count(
     answers.verify_choice, answers.find_answer => answers.verify_choice, answers.last_boxed
-    verify_code, system_prompt="code" => verify_code, system_prompt="none"
 isolation rlvr/verify/programs/isolation.py by isolation code
     "-I", "-S", "-B" => "-I", "-B"
 """

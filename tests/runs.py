@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import rlvr.tasks.datasets
+from rlvr.flags.command_line import as_arguments
 from rlvr.flags.config import Config
 
 import pytest
@@ -84,13 +85,7 @@ def before_calls(patch, owner, name, action):
 
 
 def arguments(**flags):
-    found = []
-    for name, value in flags.items():
-        if isinstance(value, bool):
-            found.append(f"--{name}" if value else f"--no_{name}")
-        else:
-            found += [f"--{name}", str(value)]
-    return found
+    return as_arguments(flags)
 
 
 def rows(folder, name="metrics", timed=False):

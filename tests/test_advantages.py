@@ -167,6 +167,32 @@ def test_the_controller_of_a_run_that_is_resumed(run, resume):
         assert 0 < row["r1"] < 1
 
 
+def random(*shape, seed=0):
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def test_rank1_statistics_by_hand():
+    """s = 80, 20, 16, 4: 120 x 0.99 = 118.8 takes all four."""
+    # s = 100, 99, 1: 200 x 0.99 = 198 takes two. 250 equal ones: 248.
+    turn, tilt = torch.linalg.qr(random(6, 6)).Q[:, :4], torch.linalg.qr(random(4, 4, seed=1)).Q
+    four = turn @ torch.diag(f64([80, 20, 16, 4])) @ tilt
+    equal = torch.linalg.qr(random(250, 250)).Q
+    tall = torch.zeros(9000, 2)  # with more rows than are added up at once
+    tall[0], tall[-1] = torch.tensor([[5000.0, 4999.0], [4999.0, 5000.0]])  # s = 9999, 1
+    for weight, r1, ratio, srank in (
+        (four, 6400 / 7072, 4, 4),
+        (four.T, 6400 / 7072, 4, 4),
+        (-four * 1e-200, 6400 / 7072, 4, 4),  # squares of 1e-200 are 0 in float64
+        (-torch.diag(torch.tensor([99.0, 1.0, 100.0])), 10000 / 19802, 100 / 99, 2),
+        (equal, 1 / 250, 1, 248),
+        (torch.diag(torch.tensor([3.0, 0.0])), 1, 1e8, 1),  # what is smaller counts as rounding
+        (torch.zeros(6, 7), 0, 1, 0),
+        (tall, 99980001 / 99980002, 9999, 1),  # 1e-8 of a square is less than float32 tells apart
+    ):
+        expected = {"r1": pytest.approx(r1), "ratio": pytest.approx(ratio), "srank": srank}
+        assert fade.rank1_statistics(weight) == expected
+
+
 def test_what_is_out_of_range_is_refused():
     for values in ((0.9, 0.4, "both"), (-0.1, 0.4), (0.9, -0.1)):
         with pytest.raises(ValueError, match=" must be .* got "):

@@ -15,14 +15,13 @@ from rlvr.training import Run
 import numpy as np
 import pytest
 import torch
-from groups import every_group, f64, kl_penalty, near, rollout_of
+from groups import f64, kl_penalty, near, rollout_of
 from runs import before_calls, refused, rows
 from samples import by_the_logits
 from test_steps import T, batch_of, given_samples
 from torch.nn.utils import parameters_to_vector
 
 import common
-import fade
 import grpo
 from fade import fade_advantage
 from studies.baselines import baselines
@@ -130,31 +129,15 @@ def advantages_of(*given, **flags):
     return computed(*given, **flags)[0]
 
 
-# Of the advantages that golden.json does not have: their flags, and the gradient mass (section 8)
-# of a group of 16 with the success rate p = 1 - q, as m_S and m_F.
-MASSES = {
-    "quantile": (dict(tau=0.25), lambda p, q: (p * (p <= 0.25), q * (p > 0.25))),
-    "median": ({}, lambda p, q: (p * (p <= 0.5), q * (p > 0.5))),
-    "w_reinforce": ({}, lambda p, q: (0.1 * p, q)),
-    "positive_dominant": (dict(beta=3), lambda p, q: (3 * math.sqrt(p * q), math.sqrt(p * q))),
-}
-
-
-@pytest.mark.parametrize("name", MASSES)
-def test_gradient_masses_of_section_8(name):
-    """Also that the successes of a group share m_S equally, and the failures m_F."""
-    flags, mass = MASSES[name]
-    pairs = [mass(n / 16, 1 - n / 16) for n in range(17)]
-    rewards, flags, (m_S, m_F) = every_group(16), dict(advantage=name, **flags), f64(pairs).T
-    advantages, logged = computed(rewards, **flags)
-    near(torch.stack(fade.gradient_mass(advantages, rewards)), torch.stack([m_S, m_F]), atol=1e-13)
-    assert logged == pytest.approx(dict(m_S=m_S.mean().item(), m_F=m_F.mean().item()))
-    n, G = rewards.sum(1, keepdim=True), 16
-    of_success, of_failure = m_S[:, None] / n.clamp(min=1), m_F[:, None] / (G - n).clamp(min=1)
-    worth = G * torch.where(rewards == 1, of_success, -of_failure)
-    near(advantages, worth)
-    near(advantages_of(rewards.flip(1), **flags), advantages.flip(1), atol=1e-14)
-    near(advantages_of(rewards.float(), **flags), worth.float(), atol=2e-5)
+def test_w_reinforce_a_control_and_what_is_logged():
+    """By hand at p = 1/4. The masses (section 8) are p A of a success, and q |A| of a failure."""
+    rewards, root3 = f64([[1, 0, 0, 0]]), math.sqrt(3)
+    advantages, logged = computed(rewards, worth=2.0, advantage="w_reinforce")
+    near(advantages, [[0.1, -1, -1, -1]])
+    assert logged == pytest.approx(dict(m_S=0.1 / 4, m_F=3 / 4))
+    found = advantages_of(rewards, advantage="positive_dominant", beta=3)
+    near(found, [[3 * root3, *[-1 / root3] * 3]], atol=1e-7)
+    near(advantages_of(rewards, advantage="quantile", tau=0.25), rewards)  # less 0 up to tau
 
 
 def test_what_a_batch_tells_an_advantage():
@@ -301,7 +284,7 @@ def test_kl_cov_holds_back_the_highest_covariance():
 @pytest.mark.parametrize("log_ratio", [1e4, -1e4])
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_ratio_that_overflows_or_vanishes_leaves_the_loss_finite(name, log_ratio):
-    """In fp32, with A = 0, as in ppo_clip_loss (tests/test_grpo.py)."""
+    """In fp32, with A = 0, as in ppo_clip_loss (tests/test_common.py)."""
     logprobs, ones = torch.full((1, 2), -2.0, requires_grad=True), torch.ones(1, 2)
     old = logprobs.detach() - log_ratio
     terms = dict(logprobs=logprobs, old_logprobs=old, sampled_logprobs=old, loss_mask=ones)

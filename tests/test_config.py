@@ -31,7 +31,6 @@ from studies.baselines import baselines
 # scripts share is tried with grpo.py.
 REFUSED = """
 grpo --compile True :: no such flag: True; a switch takes no value: --NAME
-grpo --compile 0 :: no such flag: 0; a switch takes no value: --NAME
 grpo --no_max_steps :: no such flag: --no_max_steps; perhaps you meant --max_steps
 grpo --to calculator :: no such flag: --to calculator; perhaps you meant --tool
 grpo --lr 1e-4 :: perhaps you meant --learning_rate

@@ -1,7 +1,6 @@
 """Data sets of the hub, in small files, and the user's own: what is read, dropped and refused."""
 
 import base64
-import copy
 import json
 import pickle
 import random
@@ -195,9 +194,8 @@ def test_unreadable_gold_is_dropped(verifier, cells):
     assert with_golds("own", problems) == []
 
 
-def test_long_prompts_are_dropped(tiny, capsys, monkeypatch):
+def test_long_prompts_are_dropped(tokenizer, capsys, monkeypatch):
     """In tokens, here characters, with all that the template adds; the longest allowed stays."""
-    tokenizer = copy.deepcopy(tiny[1])
     tokenizer.chat_template = "{{ messages[0]['content'] }}:::"
     problems = [Problem("9" * length, "7", "number") for length in (1, 40, 41, 400)]
     config = Config(system_prompt="none", max_prompt_length=43)
@@ -440,17 +438,16 @@ def test_rows_that_cannot_be_used_are_dropped_and_counted(tmp_path, tiny, capsys
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_conversational_prompts(tmp_path, tiny, suffix, capsys):
+def test_conversational_prompts(tmp_path, tokenizer, suffix, capsys):
     """As TRL has them. One with a system prompt keeps it."""
     system, user = dict(role="system", content="Be brief."), dict(role="user", content="What?")
     answer = dict(role="assistant", content="1!")
     asked = [user], [system, user], [user | dict(content="1?"), answer, user], [], [user, answer]
     file = write(tmp_path / f"own.{suffix}", [dict(prompt=turns, answer="7") for turns in asked])
     by_lines = {"What?", "Be brief.\nWhat?\n", "1?\n1!\nWhat?\n"}  # without a template
-    assert prompts_of(evaluated(tiny[1], file)) == by_lines
+    assert prompts_of(evaluated(tokenizer, file)) == by_lines
     told = "3 of 5 problems; dropped 1 without a question, 1 whose last message is not the user's\n"
     assert told in capsys.readouterr().out
-    tokenizer = copy.deepcopy(tiny[1])
     turn = "[{{ m['role'] }}: {{ m['content'] }}]"
     tokenizer.chat_template = "{% for m in messages %}" + turn + "{% endfor %}"
     helpful, asked = "[system: You are a helpful assistant.]", f"[user: What?\n{BOXED}]"

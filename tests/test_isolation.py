@@ -194,11 +194,3 @@ def test_a_machine_that_starts_no_sandbox_any_more(command, reason, monkeypatch)
     with pytest.raises(UserError, match="programs cannot be run here: bubblewrap: .*limits: "):
         isolation.isolation()
     isolation.isolation.cache_clear()
-
-
-@pytest.mark.parametrize("error", [UserError("no sandbox"), code.OutOfTime()])
-def test_an_error_of_the_machine_is_none_of_the_program(error):
-    with pytest.raises(type(error)), code.by_the_program():
-        raise error
-    with pytest.raises(code.WrongProgram), code.by_the_program():
-        raise KeyError

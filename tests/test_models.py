@@ -4,7 +4,6 @@ import contextlib
 import copy
 import json
 import random
-import re
 import sys
 from functools import partial
 from unittest.mock import Mock
@@ -16,7 +15,6 @@ from rlvr.flags.config import TAUGHT, Config
 from rlvr.policy.models import POLICIES, is_near, load_policies, tiny_folder
 from rlvr.policy.reader import Reader
 from rlvr.rollout.samplers import stop_tokens
-from rlvr.tasks.embedded import make_countdown
 from rlvr.tasks.problems import Problem, Sample
 from rlvr.training.checkpoints import save_folder
 from rlvr.verify.answers.expressions import verify_countdown
@@ -68,17 +66,6 @@ def folder_of(shape, tiny, tmp_path):
         policy.lm_head.bias.data.fill_(0.5)
     save_folder(tmp_path / "policy", policy, tiny[1])
     return tmp_path / "policy"
-
-
-def test_a_pipeline_reads_the_checkpoint_of_a_run(run):
-    assert run("grpo", max_steps=1).code == 0
-    policy, tokenizer = load("run/checkpoint-1")
-    ids = tokenizer.encode("3 9 5 : 48 ")
-    how = dict(stops={tokenizer.eos_token_id}, max_tokens=60, temperature=0.0)
-    (found,), _ = decode(policy, [ids], **how)
-    pipeline = transformers.pipeline("text-generation", "run/checkpoint-1", device="cpu")
-    (made,) = pipeline("3 9 5 : 48 ", do_sample=False, max_new_tokens=60)
-    assert made["generated_text"] + "<eos>" == tokenizer.decode(ids + found)
 
 
 def test_a_qwen2_has_the_tokens_of_its_file(tmp_path):
@@ -248,19 +235,6 @@ def test_a_fault_keeps_its_cause(tiny, tmp_path, monkeypatch, owner, name, error
         tokenizer.chat_template = "{{ messages }}"
         stop_tokens(policy, tokenizer)
     assert raised.value is error or raised.value.__cause__ is error
-
-
-def test_tokenizer_round_trip(tiny):
-    tokenizer = tiny[1]
-    for seed in range(50):
-        problem, solution = make_countdown(random.Random(seed), 2 + seed % 3)
-        text = problem.prompt + solution
-        ids = tokenizer.encode(text)
-        assert tokenizer.decode(ids) == tokenizer.decode(ids, skip_special_tokens=True) == text
-        # a tag is one token, and so is any other character
-        assert len(ids) == len(re.sub("<[^>]*>", "#", text))
-        assert not {tokenizer.unk_token_id, tokenizer.pad_token_id} & {*ids}
-    assert tokenizer.encode("1<eos>")[-1] == tokenizer.eos_token_id != tokenizer.pad_token_id
 
 
 def test_which_policy_a_run_starts_from():

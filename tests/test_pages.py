@@ -354,7 +354,7 @@ def test_pages_of_the_scripts(script):
 
 
 def seen_in(data):
-    """Of each call its statements, loops and inner calls; of each value its name and its kind."""
+    """The calls of a tour, with the name and the kind of each value."""
 
     def kind_of(value):
         known = data["values"][value] if isinstance(value, int) else {}
@@ -362,18 +362,9 @@ def seen_in(data):
         shown = [known.get(key) for key in ("kind", "labels", "words", "text")]
         return [*shown, "before" in known, *(isinstance(field, int) for field in fields)]
 
-    return [
-        (
-            call["of"],
-            call["counts"],
-            line,
-            passes,
-            [(name, *kind_of(v)) for name, v in values],
-            made,
-        )
-        for call in data["calls"]
-        for line, passes, values, made in call["visits"]
-    ]
+    for visit in (visit for call in data["calls"] for visit in call["visits"]):
+        visit[2] = [(name, *kind_of(value)) for name, value in visit[2]]
+    return data["calls"]
 
 
 def test_a_tour_made_now_shows_what_the_page_does(tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """Problems that are made here or by reasoning-gym, and how a problem becomes a prompt."""
 
-import copy
 import itertools
 import json
 import random
@@ -41,11 +40,6 @@ GOLDS = dict(math=r"\frac{1}{2}", number="18", choice="B", last_number="18")
 GOLDS |= dict(countdown="1 2 : 3 ", code="assert f()")
 BY_DEFAULT = dict(math="boxed", number="boxed", choice="boxed", last_number="number")
 BY_DEFAULT |= dict(countdown="countdown", code="code")  # system prompts
-
-
-@pytest.fixture
-def tokenizer(tiny):
-    return copy.deepcopy(tiny[1])
 
 
 def prepared(tokenizer, verifier="math", **flags):

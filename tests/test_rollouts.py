@@ -1,7 +1,6 @@
 """Rollouts: the order of problems, graded completions, what is logged, what fits, and tools."""
 
 import contextlib
-import copy
 import random
 import sys
 from dataclasses import replace
@@ -142,9 +141,9 @@ def test_sample_groups(tiny, monkeypatch):
     assert sampler.calls[0] == (asked, 0.6, 0.9, 48, sampler.call_ends)
 
 
-def test_tags_that_are_special_tokens_reach_the_verifier(tiny):
+def test_tags_that_are_special_tokens_reach_the_verifier(tokenizer):
     """Padding and the end do not."""
-    tokenizer, (problem, solution) = copy.deepcopy(tiny[1]), make_countdown(random.Random(0), 3)
+    problem, solution = make_countdown(random.Random(0), 3)
     tokenizer.add_tokens(["<answer>", "</answer>", "<pad>"], special_tokens=True)
     sampler = Scripted(tokenizer, [[f"{solution}<pad><eos>"]])
     ((sample,),) = sample_groups(sampler, [problem], 1, temperature=1.0, max_tokens=48)
@@ -281,9 +280,9 @@ def test_scenes(tiny, monkeypatch, max_turns, limit, script, texts, replies, roo
     assert not sampler.script
 
 
-def test_a_tool_may_answer_a_whole_turn(tiny, monkeypatch):
+def test_a_tool_may_answer_a_whole_turn(tokenizer, monkeypatch):
     """It hears the whole completion. The token that begins Llama's texts is not in its reply."""
-    tokenizer, begins = copy.deepcopy(tiny[1]), dict(special_tokens=[("<pad>", 0)])
+    begins = dict(special_tokens=[("<pad>", 0)])
     tokenizer._tokenizer.post_processor = TemplateProcessing(single="<pad> $A", **begins)
     replies_to = {"1": " 2 ", "3": "no"}
     monkeypatch.setitem(TOOLS, "mine", Tool(replies_to.get, "<eos>"))
@@ -304,8 +303,7 @@ def test_a_completion_that_has_ended_has_no_other_turn(tiny, sharp):
     assert len(generate([[9]], **how, call_ends=range(24))[0][0]) == 1  # any token ends a call
 
 
-def test_find_call_ends(tiny, monkeypatch):
-    tokenizer = copy.deepcopy(tiny[1])
+def test_find_call_ends(tokenizer, monkeypatch):
     tokenizer.add_tokens(["x=", "=x", "=="])
     ends = find_call_ends(tokenizer, "calculator")
     assert [tokenizer.decode([token]) for token in ends] == ["=", "x=", "=="]

@@ -359,7 +359,6 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
 
 def test_before_and_after_by_set(tmp_path):
     """The first and the last row of each set count, and k that both of them have."""
-    # A curve is of the first set alone.
     first = {"pass@1": 0.25, "pass@1_se": 0.125, "pass@4": 0.5, "pass@4_se": math.nan}
     last = first | {"pass@1": 0.123456, "pass@8": 0.9, "greedy": 0.5}
     for name, rows_of_set in {"c++": [first, {"pass@1": 0.0}, last], "new": [first]}.items():
@@ -370,8 +369,6 @@ def test_before_and_after_by_set(tmp_path):
     assert table["c++: pass@4"] == [[0.5, None], [0.5, None]]
     assert table["c++: greedy"] == [[None, None], [0.5, None]]
     assert table["new: pass@1"] == [[0.25, 0.125], [0.25, 0.125]] and len(table) == 10
-    curves = rlvr.show.report.curves_of(tmp_path)
-    assert curves["pass@1"] == [[0, 0.25], [1, 0.0], [2, 0.1235]]
 
 
 def test_a_long_run_has_a_page_of_bounded_size(tmp_path, monkeypatch):

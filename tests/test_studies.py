@@ -51,6 +51,26 @@ def test_a_stopped_run_is_no_result(tmp_path):
         assert kept and {len(line["rewards"]) for line in kept} == {plan.steps}
 
 
+@pytest.mark.parametrize("a, b, c", [(1.5, 0.6, 0.7), (0.3, 1.2, -0.5), (4.0, 0.3, 20.0)])
+def test_fit_pass_at_k_finds_the_curve_again(a, b, c):
+    """If there are three points between 0 and 1."""
+    ks = [2**i for i in range(9)]
+    values = [math.exp(-a * (k + c) ** -b) for k in ks]
+    fit = claims_runs.fit_pass_at_k(ks, values)
+    assert [fit["fit_a"], fit["fit_b"]] == pytest.approx([a, b], rel=0.05)
+    assert fit["fit_c"] == pytest.approx(c, rel=0.05, abs=0.05)
+    row = {f"pass@{k}": value for k, value in zip(ks, values, strict=True)}
+    numbers = claims_runs.measure([dict(reward=0, all_wrong=0, entropy=0)], row)
+    assert (numbers["slope"], numbers["fit error"]) == (fit["fit_b"], pytest.approx(0, abs=2e-3))
+    assert claims_runs.fit_pass_at_k(ks[:3], values[:3]).keys() == fit.keys()
+    assert claims_runs.fit_pass_at_k([1, 2, 4, 8], [0.0, 0.5, 0.7, 1.0]) == {}
+
+
+def test_numbers_of_nine_steps():
+    rows = [dict(reward=i, all_wrong=0, entropy=8 * (i == 8)) for i in range(9)]
+    assert claims_runs.measure(rows, {}) == {"early": 1, "late": 7, "all_wrong": 0, "swing": 1}
+
+
 def test_the_best_rate_has_a_neighbor_on_both_sides():
     """Each is tried with two seeds, and judged by the mean reward of the last eight steps."""
     plan = replace(claims_runs.PLAN, runs={"middle": {"mine": "my.py"}})
