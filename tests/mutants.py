@@ -269,6 +269,7 @@ mathematics rlvr/verify/answers/mathematics.py by grader answers
 numbers rlvr/verify/answers/numbers.py by answers
     return differ or bool( => return bool(
     len(wanted[kind]) == len(units[kind]) and order => order
+    max(LEAST_DIGITS, gold.digits) => LEAST_DIGITS
 equality rlvr/verify/answers/equality.py by answers
     small) if len({*small.values()}) == len(small) else None => small)
     FAR_POINTS if bent else => SIGNS_AT_POINTS if bent else
@@ -276,8 +277,6 @@ equality rlvr/verify/answers/equality.py by answers
     is_new and not of_letters or => is_new or
     if holds(answer, at) != solves: => if solves and not holds(answer, at):
     sympy.Ne)) or factor > 0) => sympy.Ne)) or True)
-rounding rlvr/verify/answers/numbers.py by answers
-    max(LEAST_DIGITS, gold.digits) => LEAST_DIGITS
 expressions rlvr/verify/answers/expressions.py by answers prompts
     sorted(used) == sorted(numbers.split()) and value_of => value_of
     [( ]*{NUMBER}[) ]*(?: => [-( ]*{NUMBER}[) ]*(?:

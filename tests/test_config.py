@@ -37,7 +37,6 @@ grpo --lr 1e-4 :: perhaps you meant --learning_rate
 grpo --model midle :: --model midle: did you mean middle? Shipped are
 grpo --epsilon 20 :: --epsilon must be at most 1
 grpo --fsdp no
-cwgrpo --temperature 0
 fade --learning_rate -1e-4 :: --learning_rate must be at least 0, got -0.0001
 grpo --seed -inf :: --seed: invalid int value: '-inf'
 grpo --epsilon -.5 :: --epsilon must be above 0, got -0.5

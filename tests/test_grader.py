@@ -271,7 +271,6 @@ absent => own.py:absent: there is no function 'absent' in that file =>
 @pytest.fixture
 def own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pool, "IDLE_GRADERS", queue.SimpleQueue())
     Path("helper.py").write_text("WORTH = 2")
     Path("own.py").write_text(FILE)
     yield tmp_path / "own.py"

@@ -240,7 +240,6 @@ def test_a_rollout_is_that_of_a_bf16_copy_which_follows_the_policy(policies, sha
     in_fp32, _ = token_logprobs(policies[0], samples, range(len(samples)), 0.7)
     gaps = (padded(logprobs) - in_fp32)[padded(logprobs) < 0].abs()
     assert 1e-4 < gaps.mean() < 0.1  # so it did compute in bf16
-    assert sampler.cap == 2.0  # its log-probs are weighed
     with torch.no_grad():
         for parameter in sampler.policy.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
