@@ -111,7 +111,7 @@ baselines studies/baselines/baselines.py by baselines
     if update == 0 and not config.staleness: => if update == 0:
     sampler.policy.load_state_dict(history[-1]) => pass
     dict(beta=0.0, entropy_coef=0.0) => dict(entropy_coef=0.0)
-    if config.importance == "icepop" and sampler.cap > 0: => if False:
+    if config.importance == "icepop": => if False:
     log_evaluation(step, evaluation, fade.head_change(policy, first_head))
         => log_evaluation(step, evaluation)
 asymgrpo asymgrpo.py by advantages golden
