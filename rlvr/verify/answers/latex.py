@@ -41,6 +41,8 @@ MEANING = {  # of commands and characters; a command ends where a blank follows
     for meaning, names in re.findall("^(.+) <- (.+)$", NOTATION, re.M)
     for name in names.split()
 }
+VECTOR = r"(?:\\(?:vec|hat|mathbf|boldsymbol|bm|overrightarrow)|(?=\\nabla))\s*"
+VECTOR += r"(?|\{\s*\\?([A-Za-z]+)\s*\}|\\?([A-Za-z]+))"
 A_NAME = r"\\not ?=|\\(?:left|right) ?\.|\\[A-Za-z]+|\\.|[^\w\s]|º"
 ARGUMENT = rf"\{{{IN_BRACES}\}}"
 RECIPROCALS = dict(sech="cosh", csch="sinh", coth="tanh")
@@ -55,6 +57,13 @@ def angle(match: re.Match[str]) -> str:
     """Return a variable for an angle of three letters: ABC is CBA, but not ACB."""
     letters = "".join(match.groups())
     return rf"\variable{{angle{min(letters, letters[::-1])}}}"
+
+
+def of_vectors(match: re.Match[str]) -> str:
+    """Return a variable for a product of two vectors: a . b is b . a, but a x b is not b x a."""
+    one, sign, other = match.groups()
+    pair = sorted((one, other)) if sign == "cdot" else (one, other)
+    return match[0] if one == other else rf"{{\variable{{{sign}{''.join(pair)}}}}}"
 
 
 # Rewrites to LaTeX that latex2sympy reads, applied in this order.
@@ -75,6 +84,7 @@ PLAIN = [
     (r"\\\\\[[\d.]+[a-z]+\]", r"\\\\"),  # \\[4pt]: how far the next line is
     (r"\s*(?<!\\)\\!\s*|\\(?:text)?color\s*\{\w+\}|\\[hv]?(?:space|phantom)\*?\{[^{}]*\}", ""),
     (r"\\(?:overrightarrow|vec) ?\{ ?([A-Z]) ?([A-Z]) ?\}", r"\\variable{vec\1\2}"),
+    (rf"{VECTOR}\s*\\(times|cdot)\s*{VECTOR}", of_vectors),
     # a mean is a function
     (
         r"(?:\\left ?)?\\langle([^,<>]*?)(?:\\right ?)?\\rangle"

@@ -28,8 +28,6 @@ from rlvr.verify.answers.numbers import differ_in_unit, same_time, scale_of
 import regex as re
 
 IN_ORDER = re.compile(r"\d+(?:-\d+)+|\d+(?:/\d+){2}|[A-Z](?:-[A-Z]){2,}")  # dates, ranges, paths
-VECTOR = r"\\(?:vec|hat|mathbf|boldsymbol|bm|overrightarrow)\s*\{?\s*(\\?[A-Za-z]+)\s*\}?"
-OF_VECTORS = re.compile(rf"(?:{VECTOR}|\\nabla)\s*\\(times|cdot)\s*{VECTOR}")
 # or of a transpose: (AB)^T = B^T A^T
 OF_AN_INVERSE = r"\(([A-Z]) ?([A-Z])\)\^\{(-1|\\variable\{T\})\}"
 OF_MATRICES = re.compile(r"(?=.*\^)(?:[A-Z](?:\^\{(?:-1|\\variable\{T\})\})? ?){2,}")
@@ -93,13 +91,10 @@ def verify_math(text: str, gold: str) -> float | None:
     if answer == "NA" or max(len(answer), len(gold)) > LONGEST:
         return None
     chosen, wanted = plain(answer), plain(gold)
-    # products of matrices and of vectors do not commute
+    # products of matrices do not commute
     matrices = [re.sub(OF_AN_INVERSE, r"\2^{\3}\1^{\3}", side) for side in (wanted, chosen)]
     if all(map(OF_MATRICES.fullmatch, matrices)) or IN_ORDER.fullmatch(wanted):
         return float(matrices[0].replace(" ", "") == matrices[1].replace(" ", ""))
-    vectors = products_of_vectors(gold), products_of_vectors(answer)
-    if all(vectors) and vectors[0] != vectors[1]:
-        return 0.0
     items = itertools.zip_longest(split(wanted, DIVIDER), split(chosen, DIVIDER), fillvalue="")
     times = [same_time(*pair) for pair in items]
     if None not in times:
@@ -168,14 +163,6 @@ def rearranged(gold: str, answer: str) -> bool:
     is_alike = len(phrases[0]) == len(phrases[1]) and words[0] == words[1]
     is_one = in_order is list and len(phrases[0]) == 1
     return is_alike and (is_one or len(names) > 1) and phrases[0] != phrases[1]
-
-
-def products_of_vectors(text: str) -> list:
-    """Return the products of two vectors; those with a dot commute."""
-    products = OF_VECTORS.findall(text)
-    return sorted(
-        (sign, *((a, b) if sign == "times" else sorted((a, b)))) for a, sign, b in products
-    )
 
 
 def have_other_names(gold: str, answer: str) -> bool:
