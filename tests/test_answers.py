@@ -1,7 +1,5 @@
 """Verifiers of answers, called in this process: what is right, wrong, or cannot be read."""
 
-import itertools
-
 import rlvr.verify.answers.equality as equality
 from rlvr.verify.answers.boxes import boxed, verify_choice
 from rlvr.verify.answers.expressions import verify_countdown
@@ -118,26 +116,14 @@ def test_verdicts(verify, rows, monkeypatch):
     assert [row for row in found if row[2] != row[3]] == []
 
 
-NEVER_WORKED_OUT = [
-    *("9^{9^{9^{9}}}", "(10^{9})!", r"\binom{10^{9}}{10^{8}}", r"\frac{1}{9^{9^{9}}}"),
-    *("(x+1)^{99999}", "e^{e^{e^{79}}}", r"\prod_{k=1}^{10^9} k", r"\sum_{k=1}^{10^9} k^k"),
-    *(r"\{1, 2^{2^{2^{2^{2^{2}}}}}\}", r"\begin{pmatrix} 1 \\ 9^{9^{9^{9}}} \end{pmatrix}"),
-]
+ENDLESS = ["9^{9^{9^{9}}}", "(10^{9})!", r"\binom{10^{9}}{10^{8}}", r"\frac{1}{9^{9^{9}}}"]
+ENDLESS += ["(x+1)^{9^{9}}", "e^{e^{e^{79}}}", r"\prod_{k=1}^{10^9} k", r"\sum_{k=1}^{10^9} k^k"]
 
 
-@pytest.mark.parametrize("answer", NEVER_WORKED_OUT)
-def test_a_tower_is_wrong_and_never_worked_out(answer, monkeypatch):
-    """Most would take longer than anyone waits. Only the same one is right."""
-    monkeypatch.setattr(equality, "are_equal", None)
-    assert verify_math(boxed(answer), "5") == 0.0
-    assert verify_math(boxed(answer), answer) == 1.0
-    assert verify_math(boxed("5"), answer) == 0.0
-
-
-def test_what_cannot_be_decided_in_half_a_second(monkeypatch):
-    """Here the comparison never ends. A grader reports it as a timeout."""
+@pytest.mark.parametrize("answer", ENDLESS)
+def test_what_cannot_be_decided_in_half_a_second(answer):
+    """A grader reports it as a timeout. The same answer is right, because it is not worked out."""
     assert equality.LIMIT == 0.5
-    monkeypatch.setattr(equality, "LIMIT", 0.01)
-    monkeypatch.setattr(equality, "are_equal", lambda *_: all(True for _ in itertools.count()))
+    assert verify_math(boxed(answer), answer) == 1.0
     with pytest.raises(OutOfTime):
-        verify_math(boxed("x+1"), "x")
+        verify_math(boxed(answer), "5")

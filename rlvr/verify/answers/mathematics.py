@@ -7,7 +7,6 @@ because data sets write 50 and 50\% for the same value.
 """
 
 import itertools
-import math
 from functools import lru_cache, partial
 from typing import Any
 
@@ -31,7 +30,6 @@ IN_ORDER = re.compile(r"\d+(?:-\d+)+|\d+(?:/\d+){2}|[A-Z](?:-[A-Z]){2,}")  # dat
 # or of a transpose: (AB)^T = B^T A^T
 OF_AN_INVERSE = r"\(([A-Z]) ?([A-Z])\)\^\{(-1|\\variable\{T\})\}"
 OF_MATRICES = re.compile(r"(?=.*\^)(?:[A-Z](?:\^\{(?:-1|\\variable\{T\})\})? ?){2,}")
-LARGEST = 10**6  # binary digits of a number that is evaluated; 2^1000000 has that many
 AND, OR = (
     rf"{TEXT}\s*,?\s*(?:{word}|[{signs}])\s*,?\s*\}}|(?<![A-Za-z\\]){word}(?![A-Za-z])|[{signs}]"
     for word, signs in (("and", "和且"), ("or", "或"))
@@ -139,8 +137,6 @@ def verify_math(text: str, gold: str) -> float | None:
         return 0.0  # latex2sympy drops the base of 52_8
     if any(one == other for one in gold_values for other in values_read):
         return 1.0  # without evaluating them
-    if any(digits(value) > LARGEST for value in gold_values + values_read):
-        return 0.0
     with limited():
         return float(any(are_equal(one, other) for one in gold_values for other in values_read))
 
@@ -179,26 +175,6 @@ def have_other_names(gold: str, answer: str) -> bool:
         return wanted != other and wanted.endswith(other)
     takes = wanted.removeprefix(heads[0]), other.removeprefix(heads[1])
     return (heads[0] == heads[1]) != (takes[0] == takes[1])
-
-
-def digits(expression, letter: float = 10.0) -> float:
-    """Estimate from above the binary digits of the largest number in evaluating an expression.
-
-    A tower of powers parses at once but can never be evaluated. A letter counts as 10, because
-    powers of sums are expanded. In an exponent, it stands for a number below 3.
-    """
-    import sympy
-
-    if isinstance(expression, sympy.Rational):
-        return math.log2(max(abs(expression.p), expression.q))
-    inside = [digits(part, letter) for part in expression.args]
-    if not inside:  # constants such as pi and i are below 4
-        return 2.0 if expression.is_number else letter
-    grows = sympy.Pow, sympy.exp, sympy.factorial, sympy.binomial
-    if isinstance(expression, (*grows, sympy.Sum, sympy.Product)):
-        # the last argument is the exponent or holds the bounds
-        return inside[0] * 2.0 ** min(digits(expression.args[-1], 1.6), 1000.0)
-    return sum(inside) if isinstance(expression, sympy.Mul) else max(inside) + 1
 
 
 @lru_cache(maxsize=1000)  # completions of a problem share the gold, and often the answer
