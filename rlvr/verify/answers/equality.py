@@ -284,10 +284,8 @@ def same_collections(gold, answer) -> bool:
     wanted, parts = parts_of(gold), parts_of(answer)
     if wanted and parts:
         names = {str(part.lhs).split("_")[0] for part in wanted if isinstance(part, sympy.Eq)}
-        named = [isinstance(part, sympy.Eq) for part in parts]
-        if len(names) == len(wanted) > 1 and any(named) != all(named):  # x = 1, 200
-            return False
-        ordered = isinstance(gold, sympy.Tuple) or len(names) == len(wanted) and not any(named)
+        named = any(isinstance(part, sympy.Eq) for part in parts)
+        ordered = isinstance(gold, sympy.Tuple) or len(names) == len(wanted) and not named
         if ordered or isinstance(gold, sympy.Interval):
             return len(wanted) == len(parts) and all(map(same_item, wanted, parts))
         may_repeat = not isinstance(answer, (sympy.Tuple, sympy.Interval))
