@@ -54,11 +54,7 @@ def facts_of(folder: Path) -> dict:
     if config.get("importance_sampling_level") == "token":
         low, high = config["epsilon"], config["epsilon_high"]
         clip = [1 - low, 1 + (low if high is None else high)]
-    return {
-        "commands": record.get("commands", []),
-        "facts": ", ".join(shown),
-        "clip": clip,
-    }
+    return {"commands": record.get("commands", []), "facts": ", ".join(shown), "clip": clip}
 
 
 def changed_problem(folder: Path) -> list[dict]:

@@ -219,8 +219,7 @@ def draw_headlines(verdicts: list[Verdict]) -> Figure:
         if row.headline:
             height, color = rows.index(row), COLORS[word]
             ends = np.array([evidence.low, evidence.high]) / row.effect
-            look = dict(color=color, linewidth=6, solid_capstyle="butt")  # it ends where it ends
-            axes[base].plot(ends, [height, height], **look)
+            axes[base].plot(ends, [height] * 2, color=color, linewidth=6, solid_capstyle="butt")
             axes[base].plot(evidence.mean / row.effect, height, "o", color=color, markersize=10)
     for base, axis in axes.items():
         axis.axvline(0, color="black")
