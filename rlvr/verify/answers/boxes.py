@@ -49,7 +49,8 @@ def find_answer(text: str) -> str:
     boxes = find_boxes(text)
     if "####" in text and not boxes:
         rest = text.rpartition("####")[2].strip()
-        return re.split(r"\n|<|[.!]\s+(?=[^\W\d])", rest)[0]
+        line = re.split(r"\n|<", rest)[0]
+        return re.split(r"(?<!(?<!\w)[A-Z])[.!] +(?=\p{Lu}.*[.!?]\W*$)", line)[0]
     return boxes[-1] if boxes else extract_answer(text)
 
 

@@ -81,16 +81,16 @@ ARITHMETIC = [  # rewrites of plain LaTeX to arithmetic, applied in this order
     (r"[<>]=|(?<!\d)!=|(?<==[^=]*\d[\w ]*)(?:[,;]|\\\\|\b(?:and|or)\b) ?[^\W\d]\w* ?=", "<"),
 ]
 NUMBER = re.compile(
-    r"(?P<sign>[-+]?) *(?:(?P<whole>\d+) +(?=\d+/))?(?P<top>\d+\.?\d*|\.\d+)"
+    r"(?P<sign>[-+]?) *(?:(?P<whole>\d+) +(?=\d+/))?(?P<top>\d*\.?\d+)"
     r"(?:/(?P<bottom>-?0*[1-9]\d*))?(?: *\* *10\^(?P<power>[-+]?\d\d?))?(?P<unit>.*)",
     re.A,
 )
 UNIT = re.compile(
-    r"[ .]*(?!(?:and|[(](?:wrong|incorrect))\b)"
-    r"(?:[-/(]?\s*[^\W\d_](?:[^\W\d_]|[ /*.()'-]|\^-?\d)*)?"
+    r"[ .]*| *(?!(?:and|[(](?:wrong|incorrect))\b)"
+    r"[-/(]?\s*[^\W\d_](?:[^\W\d_]|[ /*.()'-]|\^-?\d)*"
 )
 # A letter that is no unit is a factor: 5x, 5 more than x, but not 5 x-rays or 5 a day.
-FACTOR = re.compile(r"(?<![\w'-])[abefjnqruw-zXYZα-λν-ωΑ-Ψ](?! ?[\w'-])")
+FACTOR = re.compile(r"(?<![\w'-])[abefjnqrw-zXYZα-λν-ωΑ-Ψ](?! ?[\w'-])")
 # A time of day such as 5 PM, 10:30 a.m., 17:00, or an hour alone.
 TIME = re.compile(r"(\d\d?)(:[0-5]\d(?::[0-5]\d)?)? *(?:([ap])\.?m\.?)?", re.I)
 
@@ -154,7 +154,7 @@ def times_of(text: str) -> set[tuple]:
 
 def last_number(text: str) -> str:
     """Return the last number of a text, for policies that do not mark an answer, or "NA"."""
-    number = r"(?<![\w.)^])(?<!\^\{)-?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
+    number = r"(?<![\w.)^])(?<!\^\{)-?(?:\d[\d,]*(?: 000)*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
     numbers = re.findall(number, normal(text), re.A)
     return numbers[-1].rstrip(",") if numbers else "NA"
 
@@ -164,7 +164,7 @@ def verify_number(text: str, gold: str, find: Callable = find_answer) -> float |
 
     With `last_number` the answer is found anywhere in the text, as by lm-eval's flexible-extract.
     """
-    answer = find(text)
+    answer = re.sub("~~.*?~~", "", find(text))  # struck out
     if max(len(answer), len(gold)) > LONGEST:
         return None
     answer, gold = plain(answer), plain(gold)
@@ -248,7 +248,7 @@ def scale_of(unit: str) -> int | None:
     """Return the factor that a unit stands for, mostly 1, or None for what is not a unit."""
     unit = re.sub(r"nearest \w+|\w+ decimal", "rounded", unit)
     # 万元 is 10,000 of a unit, but 千克 is one
-    apart = re.sub("[百万萬亿億半]|千(?![克米瓦])", r" \g<0> ", unit.lower()).replace("/", " per ")
+    apart = re.sub("[百万萬亿億半]|千(?![克米瓦卡焦])", r" \g<0> ", unit.lower()).replace("/", " per ")
     words = re.findall(r"([^\W\d_]+?)s?(?![^\W\d_])", apart)
     if not UNIT.fullmatch(unit) or FACTOR.search(unit) or NUMBER_WORDS.intersection(words):
         return None
