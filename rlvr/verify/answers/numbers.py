@@ -76,7 +76,7 @@ ARITHMETIC = [  # rewrites of plain LaTeX to arithmetic, applied in this order
     (r"\\[dtc]?frac\{([^{}]*)\}\{([^{}]*)\}", r" \1/\2"),
     (r"[{}]", ""),
     (r"(?:^|(?<==)) *10\^", "1*10^"),
-    (r"^[^\d=:]*(?<!\b(?:not|least|most|than|except) ?)(?::|\bis\b)", "="),  # the answer is 5
+    (r"^[^\d=:]*(?<!\b(?i:not|least|most|than|except) ?)(?::|\bis\b)", "="),  # the answer is 5
     # no value: x >= 5, and x = 5, y = 6
     (r"[<>]=|(?<!\d)!=|(?<==[^=]*\d[\w ]*)(?:[,;]|\\\\|\b(?:and|or)\b) ?[^\W\d]\w* ?=", "<"),
 ]
@@ -86,7 +86,7 @@ NUMBER = re.compile(
     re.A,
 )
 UNIT = re.compile(
-    r"[ .]*| *(?!(?:and|[(](?:wrong|incorrect))\b)"
+    r"[ .]*|(?! *(?:and|[(](?:wrong|incorrect))\b) *"
     r"[-/(]?\s*[^\W\d_](?:[^\W\d_]|[ /*.()'-]|\^-?\d)*"
 )
 # A letter that is no unit is a factor: 5x, 5 more than x, but not 5 x-rays or 5 a day.
