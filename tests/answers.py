@@ -346,7 +346,8 @@ NUMBER = r"""
 1 :: :: :: 1/0  1/00 ;; 20000000 :: 2 crore ;; 35 :: :: :: 3,5 ;; -1.5 :: -1 1/2 ;; 24 :: 2 dozen
 9007199254740992 :: :: 9007199254740993 ;; 3000000000 :: 3B  $3bn ;; 1.234567 :: :: :: 1.234,567
 1.5 :: 1\frac{1}{2}  1 1/2 cups  \frac{3}{2}  1.50 :: 11/2  1.5 million ;; 5 :: 5 PM ;; 8 :: :: -$8
-3.5 :: 3½  $3.50 per pound ;; -0.5 :: \frac{-1}{2}  -\frac12  \frac{1}{-2} ;; 0.0 :: :: 0.004
+3.5 :: 3½  $3.50 per pound  $3.50 a dozen  3.5 (nearest tenth) ;; 0.0 :: :: 0.004
+-0.5 :: \frac{-1}{2}  -\frac12  \frac{1}{-2} ;; 5000 :: 5\text{k}  5千元  5E+3  5 x 10^3
 3000000 :: 3 millions  3 Million  3,000,000  3 \times 10^{6} :: 3  3 billion ;; 5 PM :: :: 5 AM
 0.5 \times 2.469 = 1.2345 :: :: 1.235 ;; 200000 :: 2 hundred thousand ;; 0.025 :: 2.5 \times 10^{-2}
 3 :: :: 3 million :: 3 and a half  3 point five  3 or four  3²  3 thirds  3 halves  3 quarters
@@ -358,35 +359,40 @@ NUMBER = r"""
     \$42/\text{hour}  (42)  42 T-shirts  42-year-old  42 kids'  42 (eggs)  42/hr  42-ish  42 K
     42 J/K  42 K gold  Total: 42  **42** eggs  *42*  _42_  42 \mathrm{cm}  42 kg*m  + 42
     42 \operatorname{cm}  42 m^-1  x = 4.2 \times 10^1 :: -42  42k  42/2 :: It is not 42.  42 or 43
-    42 (or 43)  42-43  42-and-a-half ;; 12 :: 12.0 :: 12.00001  12:30 :: a dozen ;; 500000 :: 5 lakh
+    42 (or 43)  42-43  42-and-a-half ;; 12 :: 12.0  n = 3, so 4n = 12 :: 12.00001  12:30
+    :: x = 3, y = 12  x = 3 or x = 12  a dozen ;; 500000 :: 5 lakh
 43 :: :: :: 6 \times 7 = 43  42 = 43  6 \div 2 = 43  6÷2 = 43 ;; 1500000 :: $1.5mn  1.5 mn :: 1.5 bn
 70000 :: $70k  70K  70 thousand  70,000 :: 70 km  70 K ;; 1200000 :: 1.2M  $1.2 million  $1.2m
 5000000 :: \$5\text{M} :: 5\text{M} ;; 10:30:15 :: 10:30:15 AM :: 10:30:16 ;; 100000 :: 1,00,000
 0.3 :: 0.30000000000000004 ;; 3.14 :: 3.14159 :: 3.15 ;; \frac13 :: 0.333333 :: 0.33333
-5 :: :: 17 ;; 5 PM :: 5 p. m. ;; 1e9 :: 1 billion  10^9  10^{9}  x = 10^9 ;; 5000 :: 5\text{k}
+5 PM :: 5 p. m. ;; 1e9 :: 1 billion  10^9  10^{9}  x = 10^9
 3/10 :: 0.30000000000000004 :: 0.30000000001 ;; 1 :: .5 \times 2 = 1 :: 2 :: 10^{100}
-42 :: 42元  ４２个  ＃４２ :: 42万 :: 42个半 ;; 5\times10^{12} :: 5 trillion
+42 :: 42元  ４２个  ＃４２  42 千克 :: 42万  42萬 :: 42个半 ;; 5\times10^{12} :: 5 trillion
 1,234.50 :: 1234.5 :: 1234.9 ;; 15 minutes :: :: 15 Hours ;; 12 noon :: :: 12 midnight
-5 :: :: :: 5 eighths  5 factorial  10 below ;; 1,000,050.25 :: :: 1000400
+5 :: :: 17  5k people :: 5 eighths  5 factorial  10 below  5x  5 more than x  5π  5 and up  5以上
+    x >= 5  x != 5  Not: 5  5 (wrong)  ~~5~~ ;; 1,000,050.25 :: :: 1000400
 3000000000 :: $3b  $3B
 """
 # also behind a minus sign, a dash or a currency, and as full-width digits
 LAST_NUMBER = r"""
 -1,234.5 :: 5 - 3 = 2, so it is -1,234.5! ;; -5 :: The answer is −5. ;; -.25 :: about -.25!
 9 :: from 7–9 ;; 1e3 :: 1e3 ;; 2E+3 :: 2E+3, I think ;; 5 :: 5, I think  5 m², 5 m^2 or 5 m^{2}
-NA :: v2 or x^5 ;; 3 :: f(5)-3 ;; 1.2 :: v2 or 1.2.3 ;; -8 :: It is -$8.  So −\$8.  -£8!  a －８.
+1 000 :: It is 1 000. ;; NA :: v2 or x^5 ;; 3 :: f(5)-3 ;; 1.2 :: v2 or 1.2.3
+-8 :: It is -$8.  So −\$8.  -£8!  a －８.
 """
 CHOICE = r"""
 B :: B  (B)  B.  B) 12  (B) 12  B: 12  \text{(B)}  \textbf{B}  \textbf{(B)}\ 12  {B}  (b)  b.  [B]
     "B"  b. london  \operatorname{B}  B Paris  B 12  B - Paris  B. Vitamin C.  B. U.S.A.
     B. C: the speed  B. Brand C: blue  B.5  [B] Paris  <B>  ## B  _B_  B ✓  'B'
     The answer is option B  (\text{B})  My final answer is B  The right option is B  Best choice: B
-    \Large B  B (Paris)  B = 5  \text{Option B}  The correct answer is (B).  Ｂ  （B）  Ⓑ  𝐁
-    B．Paris  B – Paris  “B”  B：Paris :: C  (A)  A) B  Answer: C  (a)  12 :: A and B  BC  none  Б
-    В  Because  A or B  B and C  A. B. ;; D :: D) Both A and B :: :: D.C. ;; (b) :: :: C ;; 0 :: A
+    \Large B  B (Paris)  \text{Option B}  The correct answer is (B).  Ｂ  （B）  Ⓑ  𝐁  B．Paris
+    B – Paris  “B”  B：Paris :: C  (A)  A) B  Answer: C  (a)  12 :: A and B  BC  none  Б  В  Because
+    A or B  B and C  A. B.  B = 5  B_{12}  B'  \cancel{B}  \mu B  B, maybe C  B (no, C)
+    (B) is wrong  (B) + (C)  B (cat) D (dog)  B - cat D - dog ;; D :: D) Both A and B :: :: D.C.  D#
 A :: A. London :: :: A or B  A, B  (A) or (B)  A. or B.  (A), (C)  A dog  A/B  A & B  A; B  A|B  A B
-    A OR B  A. x AND B.  A Paris and [B]  A. Paris, B: London  A. B.  A) B) C)  (A) 5, (B) 6
-    A. Paris or B. London  either A or B ;; 3 :: (d) 12  3  (3)  3. Paris :: B  2  4  (2)
+    A OR B  A. x AND B.  A Dog  [A] Paris and [B]  A. Paris, B: London  A. B.  A) B) C)
+    (A) 5, (B) 6  A. Paris or B. London  either A or B  A (Paris), B (London)  A (and B)
+3 :: (d) 12  3  (3)  3. Paris :: B  2  4  (2) ;; (b) :: :: C ;; 0 :: A ;; Z :: Z. mays
 B :: B. f(x, y) = 2  B. 3 m/s.  B. the U.S. or U.K.  B. Q = (K, L)  B. Vitamins A, D.  B. R&D
     B. Hepatitis A or B.  B. (a) and (b)  B. type O, A.  B. e.g. a) or b)  B. A and C  B. [0, 1)
     B. A. Einstein  B. C. elegans  B, which is Paris  B) Washington, D.C.  B. 1/e.  B、巴黎  选B
@@ -394,8 +400,7 @@ B :: B. f(x, y) = 2  B. 3 m/s.  B. the U.S. or U.K.  B. Q = (K, L)  B. Vitamins 
     B: cat. C: dog.  B. 3 or C  B = C  B -> C  B. 12\\C. 13  B. cat (C) dog
     B、C  B或C  B or C, I think
 D :: D) Both (A) and (B)  D. A, B and C  D. None of A, B, C  D. Both A and B.
-A :: :: :: A (Paris), B (London)  A = 1, B = 2  A Paris or B London  A (and B)  \neg A
-2 :: :: :: 2.5  2:30 ;; 26 :: :: :: B ;; 12 :: 12  (12)  M :: L ;; Z :: Z. mays
+2 :: :: :: 2.5  2:30 ;; 26 :: :: :: B ;; 12 :: 12  (12)  M  12. On 3. May :: L :: 12. x 13. y
 """
 
 # Countdown: each number once, and nothing but + - * / and parentheses.

@@ -4,7 +4,7 @@ import string
 from decimal import Decimal
 
 from rlvr.verify.answers.expressions import extract_answer
-from rlvr.verify.answers.latex import IN_BRACES, normal
+from rlvr.verify.answers.latex import IN_BRACES, MEANING, TEXT, normal
 
 import regex as re
 
@@ -49,7 +49,8 @@ def find_answer(text: str) -> str:
     boxes = find_boxes(text)
     if "####" in text and not boxes:
         rest = text.rpartition("####")[2].strip()
-        return re.split(r"\n|<|[.!]\s+(?=[^\W\d])", rest)[0]
+        line = re.split(r"\n|<", rest)[0]
+        return re.split(r"(?<!(?<!\w)[A-Z])[.!] +(?=\p{Lu}.*[.!?]\W*$)", line)[0]
     return boxes[-1] if boxes else extract_answer(text)
 
 
@@ -76,17 +77,18 @@ def answer_text(value) -> str:
 
 
 LONGEST = 2000  # characters of an answer; an option can be a sentence
-# of LaTeX and Markdown
-LOOKS = r"\\(?:[A-Za-z]+|.)|[$*_`{}\"'#<>✓]"
+STYLES = "|".join(name[1:] for name, meaning in MEANING.items() if not meaning.strip())
+# LaTeX and Markdown that change only how letters look: not B_2, B' or C#
+LOOKS = rf"\\(?:[^A-Za-z]|(?:{STYLES})(?![A-Za-z]))|{TEXT}|[$*`{{}}\"<>✓]"
+LOOKS += r"|(?<![^\W_])[#_']|_(?![^\W_]|\{)|(?<='.*)'"
 ANSWER = r"(?:the |my )?(?:(?:correct|right|best|final) )?(?:answer|option|choice)(?: is)?[ :]*"
 LEAD = rf"(?i)^(?:{ANSWER}|(?:正确|答案|选项|[故应]?选择?|[是为])[ :]*)+|选项$"
 # (B) and B. Paris, with the option's text
 OPTION = re.compile(
     r"([(\[]?) ?([A-Za-z]|\d\d?(?![:.]\d)) ?(?:([.:)\]]*)"
-    r"|([:)\]]+|\.(?= |\w\w|\d)|, ?(?=[a-z]{2}|[\u4e00-\u9fff])| - | = | (?=\()) ?(.*))"
+    r"|([:)\]]+|\.(?= |\w\w|\d)|, ?(?=[a-z]{2}|[\u4e00-\u9fff])| - | (?=\()) ?(.*))"
 )
-NOT = r"[\s\\$({]*(?:neg|lnot|not|overline|bar|sim)\b"
-A_NAME = re.compile(r"()([A-Z])()( )(?=[A-Z0-9]\w)(.*)")  # B Paris, but not "A dog"
+A_NAME = re.compile(r"()([B-HJ-Z])()( )(?=[A-Z0-9]\w)(.*)")  # B Paris, but not "A Dog"
 AND = r"(?:(?<!\w)(?i:or|and)\b|[,;&|或和]|(?:^| )/)"
 # An option's text may speak of options, as in "Both A and B", and of letters: Vitamins A, D.
 OF_OPTIONS = r"(?i)(?:both|all|none|neither|either)\b"
@@ -98,16 +100,19 @@ def names_another(opening: str, letter: str, mark: str, text: str) -> bool:
     one = "[A-J]" if letter.isupper() else "[a-j]" if letter.islower() else r"\d\d?"
     marked = rf"[(\[]?{one}[.:)\]]+(?: |$)"
     # B. C. elegans is B, and so behind a dot only the next letter counts; behind Z comes a bracket
-    other = re.escape(chr(ord(letter[-1]) + 1)) if mark == "." else rf"(?!{letter}){one}"
-    alike = rf"(?<=\S )(?<!\([^()]*){re.escape(opening)}{other}{re.escape(mark)} (?=\S)"
+    following = str(int(letter) + 1) if letter.isdecimal() else chr(ord(letter) + 1)
+    other = re.escape(following) if mark == "." else rf"(?!{letter}){one}"
+    end = {"": r" (?=\(|[A-Z0-9]\w)", "-": " - "}.get(mark, re.escape(mark) + r" (?=\S)")
+    alike = rf"(?<=\S )(?<!\([^()]*){re.escape(opening)}{other}{end}"
     ways = [rf"^{AND} ?[(\[]?{one}(?![\w'])", rf"^(?:{marked})+$", rf"\[{one}\]"]
     ways += [rf"{IN_TEXT}{AND} ?(?:{marked}|{one}$)", rf"(?<=\S )\({one}\) (?=\S)", alike]
-    if mark in ("", "-", "="):
-        behind = {"": r" (?:\(|[A-Z0-9]\w)", "-": " - ", "=": " = "}[mark]
-        ways = [rf"{AND} ?(?!{letter}){one}{behind}", rf"^\((?:or|and) {one}", *ways]
-        ways += [rf"^{one}$"] * bool(mark)  # B = C
+    ways += [rf"^\((?:(?:or|and|no|also|maybe|possibly),? )+{one}"]
+    ways += [r"^(?:is |\()(?:not correct|incorrect|wrong|false)\b"]
+    ways += [rf"(?<!\w)\((?!{letter}){one}\)$"] * bool(opening)  # (B) plus (C)
+    ways += [rf"(?<!\w)(?![aAI{letter}]){one}(?!\w)"] * (mark == ",")  # B, or maybe C
+    ways += [rf"^{one}$"] * (mark == "-")
     of_options = re.match(OF_OPTIONS, text)
-    return not of_options and any(re.search(way, text) for way in ways[: None if mark else -1])
+    return not of_options and any(re.search(way, text) for way in ways)
 
 
 def verify_choice(text: str, gold: str) -> float | None:
@@ -124,7 +129,7 @@ def read_choice(text: str) -> str | None:
 
     Return None without one, and for several, as in "A or B". "D. A and B" is D.
     """
-    if len(text) > LONGEST or re.match(NOT, text):
+    if len(text) > LONGEST:
         return None
     text = re.sub(r"、(?=[\u4e00-\u9fff])", ". ", text)
     text = re.sub(LEAD, "", " ".join(re.sub(LOOKS, " ", normal(text)).split()))

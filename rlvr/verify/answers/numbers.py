@@ -1,5 +1,6 @@
 """Read the one number of an answer exactly, and compare numbers by one rule for all verifiers."""
 
+import itertools
 import math
 from collections.abc import Callable
 from decimal import Decimal
@@ -15,16 +16,16 @@ import regex as re
 LEAST_DIGITS = 3  # to which a gold with a decimal counts
 EXACT, ROUNDED, NOISE = Fraction(1, 10**40), Fraction(1, 10**6), Fraction(1, 10**12)
 # Words that multiply the number before them, as in 3 million.
-MULTIPLES = dict(dozen=12, hundred=10**2, thousand=10**3, lakh=10**5, crore=10**7)
+MULTIPLES = dict(dozen=12, hundred=10**2, thousand=10**3, lakh=10**5, lac=10**5)
 MULTIPLES |= dict(million=10**6, mn=10**6, billion=10**9, bn=10**9, trillion=10**12, tn=10**12)
-MULTIPLES |= dict(quadrillion=10**15)
-MULTIPLES |= dict(百=100, 千=1000, 万=10**4, 亿=10**8)
+MULTIPLES |= dict(quadrillion=10**15, crore=10**7, cr=10**7)
+MULTIPLES |= dict(百=100, 千=1000, 万=10**4, 萬=10**4, 亿=10**8, 億=10**8)
 # Words that make another number of the one before them, as in 3 and a half, or leave it open.
 NUMBER_WORDS = set(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety or "
     "half halve third quarter fifth eighth ninth twelfth recurring repeating "
-    "point squared cubed factorial below i rejected extraneous".split()
+    "squared cubed factorial below i rejected extraneous 以上 半".split()
 )
 NUMBER_WORDS |= {f"{word}th".replace("yth", "ieth") for word in (*NUMBER_WORDS, *MULTIPLES)}
 # One text per kind: 5 cm is not 5 m. Other units are dropped, because golds often leave them out.
@@ -66,21 +67,30 @@ UNIT_OF |= {
     for long, short in [("", ""), *zip(*PREFIXES, strict=True)]
 }
 ARITHMETIC = [  # rewrites of plain LaTeX to arithmetic, applied in this order
+    (ABBREVIATED, in_words),
+    (r"(\d)([kKMB])(?= (?!gold)[a-z])", in_words),
     (r"\\(?:text|math|operatorname)[a-z]*|\\(?:left|right)|\\?%|\*\*|\^\\circ", " "),
-    (r"\\times|\\cdot", "*"),
+    (r"\\times|\\cdot|(?<=\d) ?x ?(?=\d)", "*"),
     (r"\\div", "/"),
     (r"\\approx", "="),
     (r"\\[dtc]?frac\{([^{}]*)\}\{([^{}]*)\}", r" \1/\2"),
     (r"[{}]", ""),
     (r"(?:^|(?<==)) *10\^", "1*10^"),
-    (r"^[^\d=:]*(?::|\bis\b)", "="),  # the answer is 5
+    (r"^[^\d=:]*(?<!\b(?i:not|least|most|than|except) ?)(?::|\bis\b)", "="),  # the answer is 5
+    # no value: x >= 5, and x = 5, y = 6
+    (r"[<>]=|(?<!\d)!=|(?<==[^=]*\d[\w ]*)(?:[,;]|\\\\|\b(?:and|or)\b) ?[^\W\d]\w* ?=", "<"),
 ]
 NUMBER = re.compile(
-    r"(?P<sign>[-+]?) *(?:(?P<whole>\d+) +(?=\d+/))?(?P<top>\d+\.?\d*|\.\d+)"
-    r"(?:/(?P<bottom>-?0*[1-9]\d*))?(?: *\* *10\^(?P<power>-?\d\d?))?(?P<unit>.*)",
+    r"(?P<sign>[-+]?) *(?:(?P<whole>\d+) +(?=\d+/))?(?P<top>\d*\.?\d+)"
+    r"(?:/(?P<bottom>-?0*[1-9]\d*))?(?: *\* *10\^(?P<power>[-+]?\d\d?))?(?P<unit>.*)",
     re.A,
 )
-UNIT = re.compile(r"[ .]*(?:[-/(]?\s*[^\W\d_](?:[^\W\d_]|[ /*.()'-]|\^-?\d)*)?")
+UNIT = re.compile(
+    r"[ .]*|(?! *(?:and|[(](?:wrong|incorrect))\b) *"
+    r"[-/(]?\s*[^\W\d_](?:[^\W\d_]|[ /*.()'-]|\^-?\d)*"
+)
+# A letter that is no unit is a factor: 5x, 5 more than x, but not 5 x-rays or 5 a day.
+FACTOR = re.compile(r"(?<![\w'-])[abefjnqrw-zXYZα-λν-ωΑ-Ψ](?! ?[\w'-])")
 # A time of day such as 5 PM, 10:30 a.m., 17:00, or an hour alone.
 TIME = re.compile(r"(\d\d?)(:[0-5]\d(?::[0-5]\d)?)? *(?:([ap])\.?m\.?)?", re.I)
 
@@ -144,7 +154,7 @@ def times_of(text: str) -> set[tuple]:
 
 def last_number(text: str) -> str:
     """Return the last number of a text, for policies that do not mark an answer, or "NA"."""
-    number = r"(?<![\w.)^])(?<!\^\{)-?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
+    number = r"(?<![\w.)^])(?<!\^\{)-?(?:\d[\d,]*(?: 000)*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?"
     numbers = re.findall(number, normal(text), re.A)
     return numbers[-1].rstrip(",") if numbers else "NA"
 
@@ -154,7 +164,7 @@ def verify_number(text: str, gold: str, find: Callable = find_answer) -> float |
 
     With `last_number` the answer is found anywhere in the text, as by lm-eval's flexible-extract.
     """
-    answer = find(text)
+    answer = re.sub("~~.*?~~", "", find(text))  # struck out
     if max(len(answer), len(gold)) > LONGEST:
         return None
     answer, gold = plain(answer), plain(gold)
@@ -172,7 +182,6 @@ def read_number(text: str) -> Number | None:
     Return None without a number, or with several. Those sides of an equation that have no letters
     must agree, and one of them must be a number.
     """
-    text = re.sub(ABBREVIATED, in_words, text)
     for written, meant in ARITHMETIC:
         text = re.sub(written, meant, text)
     sides = without_commas(text).split("=")
@@ -237,8 +246,11 @@ def units_of(text: str) -> dict[int, list[str]]:
 
 def scale_of(unit: str) -> int | None:
     """Return the factor that a unit stands for, mostly 1, or None for what is not a unit."""
-    apart = re.sub("[万亿半]", r" \g<0> ", unit.lower())  # 万元 is 10,000 of a unit
+    unit = re.sub(r"nearest \w+|\w+ decimal", "rounded", unit)
+    # 万元 is 10,000 of a unit, but 千克 is one
+    apart = re.sub("[百万萬亿億半]|千(?![克米瓦卡焦])", r" \g<0> ", unit.lower()).replace("/", " per ")
     words = re.findall(r"([^\W\d_]+?)s?(?![^\W\d_])", apart)
-    if not UNIT.fullmatch(unit) or NUMBER_WORDS.intersection(words) or "半" in words:
+    if not UNIT.fullmatch(unit) or FACTOR.search(unit) or NUMBER_WORDS.intersection(words):
         return None
-    return math.prod(MULTIPLES.get(word, 1) for word in words)
+    counted = itertools.takewhile(lambda word: word not in ("per", "a", "an"), words)
+    return math.prod(MULTIPLES.get(word, 1) for word in counted)
