@@ -217,7 +217,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10, help="limit of each function")
     parser.add_argument("--csv", type=Path, help="where to write the points as a table")
     options = parser.parse_args()
-    files = [file for path in options.answers for file in sorted(path.rglob("*.py")) or [path]]
+    files = []
+    for path in options.answers:
+        inside = [path, *sorted(path.rglob("*.py"))]
+        found = [file for file in inside if file.is_file()]
+        if not found:
+            sys.exit(f"{path} is neither a file nor a folder that holds Python files")
+        files += found
     for name, (text, _) in VARIANT.items() if options.variant else ():
         print(f"{name}: {text}")
     table = [[path, *grade(path, options.variant, options.seconds)] for path in files]
