@@ -142,7 +142,7 @@ def test_a_reward_is_any_finite_number(entry):
         found = grade(("mine", "text", "gold"))
         assert found == (reward, "unparsed" if given is None else "")
         assert type(found[0]) is float
-    for reward in (math.nan, math.inf):
+    for reward in (math.nan, math.inf, 10**39):
         entry(lambda text, gold, reward=reward: reward)
         with pytest.raises(ValueError, match=f"mine gave {reward!r}, which is no finite"):
             grade(("mine", "text", "gold"))
