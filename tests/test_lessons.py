@@ -166,6 +166,8 @@ def test_configure_is_the_command_line():
         grpo.configure(dynamic_sampling=0)
     with pytest.raises(UserError, match="^no such flag: --typed x$"):
         grpo.configure(typed="x")
+    with pytest.raises(UserError, match="^help is for the command line"):
+        grpo.configure(help=True)
     dapo = grpo.configure(variant="dapo", epsilon_high=None, compile=False, output_dir=Path("a b"))
     assert (dapo.epsilon_high, dapo.aggregation, dapo.dynamic_sampling) == (0.28, "token", True)
     assert dapo.typed == dict(variant="dapo", compile=False, output_dir="a b")

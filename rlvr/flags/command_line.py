@@ -85,6 +85,8 @@ def make_config(config_class: type[C], variants: dict[str, dict], flags: dict) -
     A flag that is None counts as not given. UserError for a mistake.
     """
     flags = {name: value for name, value in flags.items() if value is not None}
+    if "help" in flags:
+        raise UserError("help is for the command line: --help prints all flags")
     for field in fields(config_class):
         value = flags.get(field.name, False)
         if isinstance(field.default, bool) and not isinstance(value, bool):
