@@ -15,10 +15,11 @@ class UserError(Exception):
 def fail(error: Exception | str) -> NoReturn:
     """Write an error's notes and one line, headed by the script's name, to stderr; exit with 2."""
     clear_line()
+    script = Path(sys.argv[0].removesuffix("__main__.py"))  # `python -m rlvr.verify` is verify
     with contextlib.suppress(OSError):  # nobody reads it any more
         for note in getattr(error, "__notes__", ()):
             sys.stderr.write(f"{note}\n")
-        sys.stderr.write(f"{Path(sys.argv[0]).name}: error: {' '.join(str(error).split())}\n")
+        sys.stderr.write(f"{script.name}: error: {' '.join(str(error).split())}\n")
     sys.exit(2)
 
 
