@@ -486,7 +486,7 @@ def evaluate_set(sampler: Sampler, problems: list[Problem], config: Config) -> d
     levels = sorted({row["level"] for row in rows})
     for level in levels if len(levels) > 1 else ():
         rates = [row["right"] / n for row in rows if row["level"] == level]
-        metrics[f"pass@1 {level}"] = statistics.mean(rates)
+        metrics[f"pass@1 {level or 'no level'}"] = statistics.mean(rates)
     return {
         **metrics,
         **mean_and_error("greedy", [row["greedy"] for row in rows]),

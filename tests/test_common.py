@@ -262,14 +262,14 @@ def test_evaluate_by_hand(tiny, evaluate):
     policy, state = copy.deepcopy(tiny[0]), torch.get_rng_state()
     policy.get_output_embeddings().weight.data.zero_()
     policy.config.max_position_embeddings = 30  # the longest prompt of three has 13 tokens
-    levels = ["easy", "hard", "hard"]
+    levels = ["", "hard", "hard"]
     easy, *hard = [
         replace(p, level=x, id=i) for p, x, i in zip(PROBLEMS, levels, (5, 6, 7), strict=False)
     ]
     sets = {"a": [easy, *hard], "b": hard[:1]}
     flags = dict(eval_samples=2, eval_max_completion_length=500, seed=3)
     (metrics, of_b), sampler = evaluate(policy, tiny[1], [0, 2, 1], sets=sets, **flags)
-    expected = {"pass@1": (0 + 1 + 1 / 2) / 3, "pass@1 easy": 0, "pass@1 hard": 3 / 4}
+    expected = {"pass@1": (0 + 1 + 1 / 2) / 3, "pass@1 no level": 0, "pass@1 hard": 3 / 4}
     expected |= {"pass@2": (0 + 1 + 1) / 3, "greedy": 2 / 3}
     # shares 0, 1, 1/2 and 0, 1, 1
     expected |= {"pass@1_se": 1 / 2 / 3**0.5}
