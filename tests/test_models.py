@@ -238,8 +238,11 @@ def test_a_fault_keeps_its_cause(tiny, tmp_path, monkeypatch, owner, name, error
 
 
 def test_which_policy_a_run_starts_from():
-    """One that was taught its numbers."""
+    """One that was taught its numbers. generate() needs padding on the left."""
     shipped = {folder.name for folder in POLICIES.iterdir()}
+    for folder in POLICIES.iterdir():
+        settings = json.loads((folder / "tokenizer_config.json").read_text())
+        assert settings["padding_side"] == "left"
     assert shipped == {*make_bases.RECIPES} - {"novice"}  # which only a study starts from
     for numbers, name in TAUGHT.items():
         assert {*numbers.split(",")} <= {*make_bases.RECIPES[name][0].split(",")}

@@ -66,7 +66,11 @@ def build_tiny() -> tuple[transformers.PreTrainedModel, transformers.PreTrainedT
         bos_token_id=None,
     )
     return transformers.Qwen2MoeForCausalLM(shape), transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>"
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        eos_token="<eos>",
+        unk_token="<unk>",
+        padding_side="left",  # as generate() needs it
     )
 
 
