@@ -285,7 +285,7 @@ latex rlvr/verify/answers/latex.py by answers
     ", " if in_brackets else "" => ""
 boxes rlvr/verify/answers/boxes.py by answers
     if len(kept) < parts: => if True:
-    return not of_options and => return
+    not re.match(OF_OPTIONS, text) and any( => any(
 gym rlvr/verify/answers/gym.py by prompts
     [text.strip(), *last_word] => [text.strip()]
 grader rlvr/verify/grader.py by grader

@@ -11,9 +11,8 @@ import regex as re
 COMMAND = r"\\f?(?:rame)?box(?:ed)?"
 # A box around one digit needs no braces.
 BOX = re.compile(rf"{COMMAND}\s*(?:\{{({IN_BRACES})\}}|(\d)(?!\w))", re.S)
-# What separates adjacent boxes, which are one answer, as in \boxed{1} \text{ and } \boxed{2}.
-JOINT = r"(?:[\W_]|and|or|text|q?quad)*?"
-TOGETHER = re.compile(rf"{BOX.pattern}(?:{JOINT}{BOX.pattern})*", re.S)
+# Adjacent boxes are one answer, as in \boxed{1} \text{ and } \boxed{2}.
+TOGETHER = re.compile(rf"{BOX.pattern}(?:(?:[\W_]|and|or|text|q?quad)*?{BOX.pattern})*", re.S)
 
 
 def boxed(answer: str) -> str:
@@ -49,8 +48,7 @@ def find_answer(text: str) -> str:
     boxes = find_boxes(text)
     if "####" in text and not boxes:
         rest = text.rpartition("####")[2].strip()
-        line = re.split(r"\n|<", rest)[0]
-        return re.split(r"(?<!(?<!\w)[A-Z])[.!] +(?=\p{Lu}.*[.!?]\W*$)", line)[0]
+        return re.split(r"(?m)\n|<|(?<!(?<!\w)[A-Z])[.!] +(?=\p{Lu}.*[.!?]\W*(?:<|$))", rest)[0]
     return boxes[-1] if boxes else extract_answer(text)
 
 
@@ -79,7 +77,7 @@ def answer_text(value) -> str:
 LONGEST = 2000  # characters of an answer; an option can be a sentence
 STYLES = "|".join(name[1:] for name, meaning in MEANING.items() if not meaning.strip())
 # LaTeX and Markdown that change only how letters look: not B_2, B' or C#
-LOOKS = rf"\\(?:[^A-Za-z]|(?:{STYLES})(?![A-Za-z]))|{TEXT}|[$*`{{}}\"<>✓]"
+LOOKS = rf"\\(?:[^A-Za-z]|(?:{STYLES})(?![A-Za-z]))|{TEXT}|[$*`{{}}\"<✓]|(?<!-)>"
 LOOKS += r"|(?<![^\W_])[#_']|_(?![^\W_]|\{)|(?<='.*)'"
 ANSWER = r"(?:the |my )?(?:(?:correct|right|best|final) )?(?:answer|option|choice)(?: is)?[ :]*"
 LEAD = rf"(?i)^(?:{ANSWER}|(?:正确|答案|选项|[故应]?选择?|[是为])[ :]*)+|选项$"
@@ -89,10 +87,9 @@ OPTION = re.compile(
     r"|([:)\]]+|\.(?= |\w\w|\d)|, ?(?=[a-z]{2}|[\u4e00-\u9fff])| - | (?=\()) ?(.*))"
 )
 A_NAME = re.compile(r"()([B-HJ-Z])()( )(?=[A-Z0-9]\w)(.*)")  # B Paris, but not "A Dog"
-AND = r"(?:(?<!\w)(?i:or|and)\b|[,;&|或和]|(?:^| )/)"
 # An option's text may speak of options, as in "Both A and B", and of letters: Vitamins A, D.
-OF_OPTIONS = r"(?i)(?:both|all|none|neither|either)\b"
-IN_TEXT = r"(?<!(?<!\w)[A-Z][.)\]]* ?)(?<!\([^()]*)"
+OF_OPTIONS = r"(?i)(?:both|all|none|neither)\b"
+AND = r"(?<!(?<!\w)[A-Z][.)\]]* ?)(?:(?<!\w)(?i:or|and)\b|[,;&|或和]|(?:^| )/)"
 
 
 def names_another(opening: str, letter: str, mark: str, text: str) -> bool:
@@ -104,15 +101,12 @@ def names_another(opening: str, letter: str, mark: str, text: str) -> bool:
     other = re.escape(following) if mark == "." else rf"(?!{letter}){one}"
     end = {"": r" (?=\(|[A-Z0-9]\w)", "-": " - "}.get(mark, re.escape(mark) + r" (?=\S)")
     alike = rf"(?<=\S )(?<!\([^()]*){re.escape(opening)}{other}{end}"
-    ways = [rf"^{AND} ?[(\[]?{one}(?![\w'])", rf"^(?:{marked})+$", rf"\[{one}\]"]
-    ways += [rf"{IN_TEXT}{AND} ?(?:{marked}|{one}$)", rf"(?<=\S )\({one}\) (?=\S)", alike]
-    ways += [rf"^\((?:(?:or|and|no|also|maybe|possibly),? )+{one}"]
+    ways = [rf"^(?:{marked})+$", rf"{AND} ?(?:{marked}|{one}$)", alike]
+    ways += [rf"(?<=\S )\({one}\) (?=\S)", rf"^\((?:(?:or|and|no|also|maybe|possibly),? )+{one}"]
     ways += [r"^(?:is |\()(?:not correct|incorrect|wrong|false)\b"]
     ways += [rf"(?<!\w)\((?!{letter}){one}\)$"] * bool(opening)  # (B) plus (C)
     ways += [rf"(?<!\w)(?![aAI{letter}]){one}(?!\w)"] * (mark == ",")  # B, or maybe C
-    ways += [rf"^{one}$"] * (mark == "-")
-    of_options = re.match(OF_OPTIONS, text)
-    return not of_options and any(re.search(way, text) for way in ways)
+    return not re.match(OF_OPTIONS, text) and any(re.search(way, text) for way in ways)
 
 
 def verify_choice(text: str, gold: str) -> float | None:
@@ -131,7 +125,6 @@ def read_choice(text: str) -> str | None:
     """
     if len(text) > LONGEST:
         return None
-    text = re.sub(r"、(?=[\u4e00-\u9fff])", ". ", text)
     text = re.sub(LEAD, "", " ".join(re.sub(LOOKS, " ", normal(text)).split()))
     match = OPTION.fullmatch(text) or A_NAME.fullmatch(text)
     if not match or match[5] and names_another(match[1], match[2], match[4].strip(), match[5]):
