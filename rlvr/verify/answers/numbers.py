@@ -39,9 +39,12 @@ UNITS = [
 OPPOSITES = [  # like UNITS, but either side may leave them out
     "north south east west",
     "left right up|upward down|downward",
+    "more less|fewer",
     "increase decrease",
     "profit|gain loss|losses",
     "noon midnight",
+    "ad|ce bc|bce",
+    "morning evening|night",
     "january february march april may june july august september october november december",
 ]
 UNIT_OF = {
