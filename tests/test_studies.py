@@ -186,7 +186,10 @@ def test_the_regimes_are_those_of_the_plan():
 
 
 def test_figures_of_the_studies(monkeypatch):
-    """Of 0.5, 0.5 and 0.8 the standard error is 0.1, and half the interval 4.303 times it."""
+    """Of 0.5, 0.5 and 0.8 the standard error is 0.1, and half the interval 4.303 times it.
+
+    Of 0, 0 and 1 it is 1 / 3.
+    """
     row = next(row for row in claims_page.ROWS if row.headline)._replace(effect=0.005)
     evidence = Evidence(8, 0.03, 0.01, 0.05, 1, 1, 1)
     verdict = rule.Verdict(row, claims_page.BASES[0], evidence, "holds", True)
@@ -200,10 +203,11 @@ def test_figures_of_the_studies(monkeypatch):
     assert axis.lines[0].get_xydata().tolist() == [pytest.approx([0.2, 0.6])]
     band = axis.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == pytest.approx((0.5, 0.7))
-    maps, cells = [], dict.fromkeys(regimes.METHODS, runs) | {"GRPO": runs[:1] * 3}
+    solved = [dict(problems=dict(samples=256, end=dict(correct=[n, n]))) for n in (0, 0, 256)]
+    maps, cells = [], dict.fromkeys(regimes.METHODS, solved) | {"GRPO": solved[:1] * 3}
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: maps.append(figure))
     regimes.draw({"long": cells})
-    assert {text.get_text() for text in maps[0].axes[1].texts} == {"+0.100\n±0.430"}
+    assert {text.get_text() for text in maps[0].axes[1].texts} == {"+0.333\n±1.434"}
     assert maps[0].axes[1].images[0].get_clim() == maps[0].axes[3].get_ylim() == (-0.1, 0.1)
     names = [text.get_text() for text in maps[0].axes[1].get_xticklabels()]
     assert names == [*regimes.METHODS[1:]]

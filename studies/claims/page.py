@@ -145,9 +145,9 @@ def short_interval(low: float, high: float) -> str:
     return f"[{low:+.2g},{high:+.2g}]"
 
 
-def difference_cell(values) -> str:
+def difference_cell(values, level: float = 0.05) -> str:
     """A mean difference with its interval."""
-    mean, low, high = interval(values)
+    mean, low, high = interval(values, level)
     return f"{mean:+.3f} {short_interval(low, high)}"
 
 

@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from studies.claims import runs
 from studies.claims.page import difference_cell
 from studies.claims.rows import MIDDLE, OF_HEADLINES
-from studies.claims.rule import interval
+from studies.claims.rule import interval, of_problems
 from studies.claims.runs import PLAN, RESULTS, Job, Plan
 
 METHODS = "GRPO", "A-GRAE", "AsymGRPO", "FADE", "CW-GRPO", "two-stage GRPO", "two-stage GRPO-N"
@@ -95,10 +95,18 @@ def last(line: dict, metric: str) -> float:
     return line["evaluations"][-1][metric]
 
 
-def differences(cells: dict, method: str, other: str, metric: str) -> list[float]:
-    """What a method's last evaluation has more of a metric than another's, seed by seed."""
-    pairs = zip(cells[method], cells[other], strict=True)
-    return [last(mine, metric) - last(theirs, metric) for mine, theirs in pairs]
+def differences(cells: dict, method: str, other: str, metric: str) -> np.ndarray:
+    """What a method's last evaluation has more of a metric than another's, [seeds, problems]."""
+    mine, theirs = (
+        np.array([of_problems(line, metric, "end") for line in cells[name]])
+        for name in (method, other)
+    )
+    return mine - theirs
+
+
+def level_of(apart: np.ndarray) -> float:
+    """How often an interval may miss: in 5% of studies, which two looks share."""
+    return 0.025 if len(apart) > SEEDS else 0.05
 
 
 def tokens_of(line: dict, plan: Plan) -> float:
@@ -115,7 +123,7 @@ def row_of(plan: Plan, method: str, cells: dict) -> list[str]:
     row += [f"{np.mean([last(line, metric) for line in lines]):.3f}" for metric in METRICS]
     for metric in METRICS:
         apart = differences(cells, method, first, metric)
-        cell = difference_cell(apart) if len(apart) > 1 else f"{apart[0]:+.3f}"
+        cell = difference_cell(apart, level_of(apart)) if len(apart) > 1 else f"{apart.mean():+.3f}"
         row.append("" if method == first else cell)
     of = {
         key: np.mean([line["mechanism"][key] for line in lines], 0)
@@ -142,7 +150,7 @@ def draw(cells: dict[str, dict]) -> None:
                 table[i, j] = mean = np.mean(apart)
                 text = f"{mean:+.3f}"
                 if len(apart) > 1:
-                    _, _, high = interval(apart)
+                    _, _, high = interval(apart, level_of(apart))
                     text += f"\n±{high - mean:.3f}"
                 color = "black" if -0.07 < mean < 0.06 else "white"
                 axis.text(j, i, text, ha="center", va="center", color=color, fontsize=9)
