@@ -147,7 +147,7 @@ def write_tables() -> None:
                 rewards=rewards.reshape(-1, 8).mean(1).round(4).tolist(),
             )
     head = ["method", "verifier", "J", "seeds", "reward, last 8 steps", *METRICS]
-    head += ["pass@1 less GRPO's"]
+    head += ["pass@1 minus GRPO's"]
     fill_in(STUDIES / "CLAIMS.md", {"noise": markdown_table(head, rows)})
     CURVES.write_text(json.dumps(curves, indent=1) + "\n")
     draw(finished)

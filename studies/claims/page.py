@@ -165,7 +165,7 @@ def rates_table(lines: dict) -> list[str]:
 
 
 def path_table(found: dict) -> list[str]:
-    """One line for each run: pass@1 at the end, and pass@16 less GRPO's at equal pass@1."""
+    """One line for each run: pass@1 at the end, and pass@16 minus GRPO's at equal pass@1."""
     table = []
     for name in OF_HEADLINES:
         cells = []
@@ -176,7 +176,7 @@ def path_table(found: dict) -> list[str]:
                 apart = difference_cell(matched(found, base, Row("pass@16", name, "GRPO")))
             cells += [f"{np.mean(ends):.3f}" if runs else "", apart]
         table.append([name, *cells])
-    head = [text for base in BASES for text in (f"{base}: pass@1", "pass@16 less GRPO's")]
+    head = [text for base in BASES for text in (f"{base}: pass@1", "pass@16 minus GRPO's")]
     return markdown_table(["run", *head], table)
 
 
@@ -203,7 +203,7 @@ def field_table(tuning: dict, plan: made.Plan) -> list[str]:
         cells = [name, rate, f"{np.mean(dropped):.1%}", *(f"{end:.3f}" for end in ends)]
         table.append([*cells, *apart])
     head = ["method", "rate", "tokens clipped or masked", *FIELD_METRICS]
-    head += ["pass@1 less GRPO's", "pass@16 at equal pass@1"]
+    head += ["pass@1 minus GRPO's", "pass@16 at equal pass@1"]
     tries = sum(seed in plan.tuning for _, _, seed in kept)
     count = f"{seeds} seeds of each method, {seeds * len(found)} runs"
     count += f"; {tries} more chose the rates." if tries else "."
