@@ -305,6 +305,7 @@ P(A\mid B)=\frac13 :: \frac13  P(A|B)=\frac{2}{6}  p=\frac13 :: P(B\mid A)=\frac
 24 :: \frac{1}{2}\cdot(6)(8)  f(2)(3)=24 ;; \frac LT :: LT^{-1}
 A=PDP^{-1} :: PDP^{-1}=A  PDP^{-1} ;; (AB)^T :: B^TA^T :: A^TB^T ;; 7 :: :: :: (2) 5
 \vec a\cdot\vec b :: \vec b\cdot\vec a  \mathbf a\cdot\mathbf b :: \vec a\times\vec b
+\max=5,\min=1 :: \min=1,\max=5 :: \max=1,\min=5 ;; \max=5 :: 5
 \vec a\cdot\vec b=5 :: 5 ;; q\vec v\times\vec B :: q(\vec v\times\vec B) :: q\vec B\times\vec v
 (\vec a\cdot\vec b)\vec c :: \vec c(\vec a\cdot\vec b) :: \vec a(\vec b\cdot\vec c)
 x=a\text{ or }x=b :: x=a,b ;; y=\pm\frac34x :: y=\frac34x\text{ and }y=-\frac34x :: y=\frac34x

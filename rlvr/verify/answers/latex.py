@@ -85,6 +85,7 @@ PLAIN = [
     (r"\s*(?<!\\)\\!\s*|\\(?:text)?color\s*\{\w+\}|\\[hv]?(?:space|phantom)\*?\{[^{}]*\}", ""),
     (r"\\(?:overrightarrow|vec) ?\{ ?([A-Z]) ?([A-Z]) ?\}", r"\\variable{vec\1\2}"),
     (rf"{VECTOR}\s*\\(times|cdot)\s*{VECTOR}", of_vectors),
+    (r"\\(max|min|deg|dim)(?=\s*=)", r"\\variable{\1}"),
     # a mean is a function
     (
         r"(?:\\left ?)?\\langle([^,<>]*?)(?:\\right ?)?\\rangle"
