@@ -189,7 +189,7 @@ default_runs studies/papers/default_runs.py by studies
     import mean, stdev => import mean, pstdev as stdev
     (("reward", "reward", => (("entropy", "reward",
 regimes studies/claims/regimes.py by studies
-    last(mine, metric) - last(theirs, metric) => last(theirs, metric) - last(mine, metric)
+    return mine - theirs => return theirs - mine
 verifiers_that_err studies/claims/noise.py by studies
     line['rewards'][-8:] => line['rewards'][:8]
 measured studies/claims/runs.py by studies

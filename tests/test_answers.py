@@ -51,7 +51,7 @@ NUMBER_TEXTS = [
     ("<answer>17</answer> #### 18", "18", 1.0),
     (r"\boxed{} <answer>18</answer>", "18", 1.0),
     ("####", "18", None),
-    ("####\n18", "18", 1.0),
+    *((f"####{heading}\n18", "18", 1.0) for heading in ("", " **Final Answer**\n", " Answer:")),
     # where the line behind #### ends
     ("#### **18**\n\nLet me know if you have 3 questions.", "18", 1.0),
     *((f"#### 18{end}", "18", 1.0) for end in ("<|im_end|>", ". You have 3.", "! So, 3 left.")),

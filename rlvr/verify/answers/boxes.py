@@ -47,7 +47,8 @@ def find_answer(text: str) -> str:
     """
     boxes = find_boxes(text)
     if "####" in text and not boxes:
-        rest = text.rpartition("####")[2].strip()
+        rest = text.rpartition("####")[2]
+        rest = re.sub(r"(?i)^[*_ ]*(?:final )?answer[*_: ]*\n", "", rest).strip()  # a heading
         return re.split(r"(?m)\n|<|(?<!(?<!\w)[A-Z])[.!] +(?=\p{Lu}.*[.!?]\W*(?:<|$))", rest)[0]
     return boxes[-1] if boxes else extract_answer(text)
 
@@ -81,6 +82,7 @@ LOOKS = rf"\\(?:[^A-Za-z]|(?:{STYLES})(?![A-Za-z]))|{TEXT}|[$*`{{}}\"<✓]|(?<!-
 LOOKS += r"|(?<![^\W_])[#_']|_(?![^\W_]|\{)|(?<='.*)'"
 ANSWER = r"(?:the |my )?(?:(?:correct|right|best|final) )?(?:answer|option|choice)(?: is)?[ :]*"
 LEAD = rf"(?i)^(?:{ANSWER}|(?:正确|答案|选项|[故应]?选择?|[是为])[ :]*)+|选项$"
+LEAD += r"| is (?:the )?(?:correct|right)(?: (?:answer|option|choice))?\.?$"
 # (B) and B. Paris, with the option's text
 OPTION = re.compile(
     r"([(\[]?) ?([A-Za-z]|\d\d?(?![:.]\d)) ?(?:([.:)\]]*)"
