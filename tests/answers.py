@@ -306,7 +306,11 @@ P(A\mid B)=\frac13 :: \frac13  P(A|B)=\frac{2}{6}  p=\frac13 :: P(B\mid A)=\frac
 A=PDP^{-1} :: PDP^{-1}=A  PDP^{-1} ;; (AB)^T :: B^TA^T :: A^TB^T ;; 7 :: :: :: (2) 5
 \vec a\cdot\vec b :: \vec b\cdot\vec a  \mathbf a\cdot\mathbf b :: \vec a\times\vec b
 \max=5,\min=1 :: \min=1,\max=5 :: \max=1,\min=5 ;; \max=5 :: 5
-\vec a\cdot\vec b=5 :: 5 ;; q\vec v\times\vec B :: q(\vec v\times\vec B) :: q\vec B\times\vec v
+\vec a\cdot\vec b=5 :: 5 ;; |\vec v_1\times\vec v_2| :: |\mathbf{v}_{2}\times\mathbf{v}_{1}|
+q\vec v\times\vec B :: q(\vec v\times\vec B)  -q\vec B\times\vec v :: q\vec B\times\vec v
+\vec a\times\vec b :: -\vec b\times\vec a ;; \nabla\cdot\vec u :: :: \vec u\cdot\nabla
+\overrightarrow{AB}\times\overrightarrow{AC} :: :: \overrightarrow{AC}\times\overrightarrow{AB}
+c_1\mathbf{v}_1+\vec{v}_2 :: \mathbf v_2+c_1\mathbf v_1 :: c_1\mathbf{v}_2+\mathbf{v}_1
 (\vec a\cdot\vec b)\vec c :: \vec c(\vec a\cdot\vec b) :: \vec a(\vec b\cdot\vec c)
 x=a\text{ or }x=b :: x=a,b ;; y=\pm\frac34x :: y=\frac34x\text{ and }y=-\frac34x :: y=\frac34x
 (2+\sqrt3)^{2^n} :: (\sqrt3+2)^{2^n} ;; \dim V=3 :: \dim(V)=3
