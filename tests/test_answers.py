@@ -61,8 +61,9 @@ NUMBER_TEXTS = [
     ("#### 5! ways", "5", None),
     *((boxed(f"3 hundred {word}"), "300", None) for word in WORDS_OF_NUMBERS.split()),
     *((f"#### 1{unseen}8", "18", 1.0) for unseen in UNSEEN),
-    # a gold without a number, and too long ones
+    # a gold without a number, and too long texts
     (r"\boxed{18}", "no number", None),
+    ("#### 18" + ". A b" * 100_000, "18", None),
     (boxed("9" * 10**6), "9", None),
 ]
 COUNTDOWN_TEXTS = [

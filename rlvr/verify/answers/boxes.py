@@ -49,7 +49,10 @@ def find_answer(text: str) -> str:
     if "####" in text and not boxes:
         rest = text.rpartition("####")[2]
         rest = re.sub(r"(?i)^[*_ ]*(?:final )?answer[*_: ]*\n", "", rest).strip()  # a heading
-        return re.split(r"(?m)\n|<|(?<!(?<!\w)[A-Z])[.!] +(?=\p{Lu}.*[.!?]\W*(?:<|$))", rest)[0]
+        line = re.split(r"\n|<", rest, maxsplit=1)[0]
+        if re.search(r"$(?<=[.!?]\W*)", line):  # not a heading such as #### 3. Find the total
+            line = re.split(r"(?<!(?<!\w)[A-Z])[.!] +(?=\p{Lu})", line, maxsplit=1)[0]
+        return line
     return boxes[-1] if boxes else extract_answer(text)
 
 
