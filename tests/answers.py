@@ -387,8 +387,8 @@ LAST_NUMBER = r"""
 """
 CHOICE = r"""
 B :: B  (B)  B.  B) 12  (B) 12  B: 12  \text{(B)}  \textbf{B}  \textbf{(B)}\ 12  {B}  (b)  b.  [B]
-    "B"  b. london  \operatorname{B}  B Paris  B 12  B - Paris  B. Vitamin C.  B. U.S.A.
-    B. C: the speed  B. Brand C: blue  B.5  [B] Paris  <B>  ## B  _B_  B ✓  'B'  B is correct
+    "B"  b. london  \operatorname{B}  B Paris  B 12  B - Paris  B. Vitamin C.  B. U.S.A.  B is right
+    B. C: the speed  B. Brand C: blue  B.5  [B] Paris  <B>  ## B  _B_  B ✓  B ✅  \bold{B}  'B'
     The answer is option B  (\text{B})  My final answer is B  The right option is B  Best choice: B
     \Large B  B (Paris)  \text{Option B}  The correct answer is (B).  Ｂ  （B）  Ⓑ  𝐁  B．Paris
     B – Paris  “B”  B：Paris :: C  (A)  A) B  Answer: C  (a)  12 :: A and B  BC  none  Б  В  Because

@@ -81,7 +81,7 @@ def answer_text(value) -> str:
 LONGEST = 2000  # characters of an answer; an option can be a sentence
 STYLES = "|".join(name[1:] for name, meaning in MEANING.items() if not meaning.strip())
 # LaTeX and Markdown that change only how letters look: not B_2, B' or C#
-LOOKS = rf"\\(?:[^A-Za-z]|(?:{STYLES})(?![A-Za-z]))|{TEXT}|[$*`{{}}\"<✓]|(?<!-)>"
+LOOKS = rf"\\(?:[^A-Za-z]|(?:{STYLES})(?![A-Za-z]))|{TEXT}|[$*`{{}}\"<✓✅]|(?<!-)>"
 LOOKS += r"|(?<![^\W_])[#_']|_(?![^\W_]|\{)|(?<='.*)'"
 ANSWER = r"(?:the |my )?(?:(?:correct|right|best|final) )?(?:answer|option|choice)(?: is)?[ :]*"
 LEAD = rf"(?i)^(?:{ANSWER}|(?:正确|答案|选项|[故应]?选择?|[是为])[ :]*)+|选项$"
