@@ -83,9 +83,7 @@ def without_overlap(name: str, problems: list[Problem], evaluated: list[Problem]
             "has no test split, lower --eval_problems; some sets are only for --eval_dataset"
         )
     if shared:
-        progress.write(
-            f"{name}: {shared} of {len(problems)} problems are evaluated, not trained on"
-        )
+        progress.write(f"{name}: {shared} of {len(problems)} problems are only evaluated")
     return kept
 
 

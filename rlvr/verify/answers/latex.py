@@ -185,8 +185,7 @@ PLAIN = [
 UNSEEN = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff"
 ALIKE = dict.fromkeys("‐‑‒–—―", "-") | dict.fromkeys("‘’′ʹ", "'") | dict.fromkeys("“”", '"')
 ALIKE |= dict.fromkeys("【「『〔〖", "(") | dict.fromkeys("】」』〕〗", ")")
-ALIKE |= dict.fromkeys(UNSEEN, "") | {"。": ".", "、": ","}
-SIGNS = str.maketrans(ALIKE)
+SIGNS = str.maketrans(ALIKE | dict.fromkeys(UNSEEN, "") | {"。": ".", "、": ","})
 
 
 def nfkc(text: str) -> str:
