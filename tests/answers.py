@@ -306,7 +306,9 @@ P(A\mid B)=\frac13 :: \frac13  P(A|B)=\frac{2}{6}  p=\frac13 :: P(B\mid A)=\frac
 A=PDP^{-1} :: PDP^{-1}=A  PDP^{-1} ;; (AB)^T :: B^TA^T :: A^TB^T ;; 7 :: :: :: (2) 5
 \vec a\cdot\vec b :: \vec b\cdot\vec a  \mathbf a\cdot\mathbf b :: \vec a\times\vec b
 \max=5,\min=1 :: \min=1,\max=5 :: \max=1,\min=5 ;; \max=5 :: 5
-\vec a\cdot\vec b=5 :: 5 ;; q\vec v\times\vec B :: q(\vec v\times\vec B) :: q\vec B\times\vec v
+\vec a\cdot\vec b=5 :: 5 ;; \vec{AB}\times\vec{AC} :: :: \vec{AC}\times\vec{AB}
+q\vec v\times\vec B :: q(\vec v\times\vec B) :: q\vec B\times\vec v ;; c\vec{v}_1 :: \vec v_1c
+\bm a_1\times\bm b_2 :: -\bm b_{2}\times\bm a_1 ;; \nabla\cdot\bm u :: :: \bm u\cdot\nabla
 (\vec a\cdot\vec b)\vec c :: \vec c(\vec a\cdot\vec b) :: \vec a(\vec b\cdot\vec c)
 x=a\text{ or }x=b :: x=a,b ;; y=\pm\frac34x :: y=\frac34x\text{ and }y=-\frac34x :: y=\frac34x
 (2+\sqrt3)^{2^n} :: (\sqrt3+2)^{2^n} ;; \dim V=3 :: \dim(V)=3
@@ -371,8 +373,7 @@ NUMBER = r"""
 42 :: 42元  ４２个  ＃４２  42 千克 :: 42万  42萬 :: 42个半 ;; 5\times10^{12} :: 5 trillion
 1,234.50 :: 1234.5 :: 1234.9 ;; 15 minutes :: :: 15 Hours ;; 12 noon :: :: 12 midnight
 5 :: :: 17  5k people :: 5 eighths  5 factorial  10 below  5x  5 more than x  5π  5 and up  5以上
-    x >= 5  x != 5  Not: 5  5 (wrong)  ~~5~~ ;; 1,000,050.25 :: :: 1000400
-3000000000 :: $3b  $3B
+    x >= 5  x != 5  Not: 5  5 (wrong)  ~~5~~ ;; 1,000,050.25 :: :: 1000400 ;; 3000000000 :: $3b  $3B
 """
 # also behind a minus sign, a dash or a currency, and as full-width digits
 LAST_NUMBER = r"""
@@ -383,8 +384,8 @@ LAST_NUMBER = r"""
 """
 CHOICE = r"""
 B :: B  (B)  B.  B) 12  (B) 12  B: 12  \text{(B)}  \textbf{B}  \textbf{(B)}\ 12  {B}  (b)  b.  [B]
-    "B"  b. london  \operatorname{B}  B Paris  B 12  B - Paris  B. Vitamin C.  B. U.S.A.
-    B. C: the speed  B. Brand C: blue  B.5  [B] Paris  <B>  ## B  _B_  B ✓  'B'  B is correct
+    "B"  b. london  \operatorname{B}  B Paris  B 12  B - Paris  B. Vitamin C.  B. U.S.A.  B is right
+    B. C: the speed  B. Brand C: blue  B.5  [B] Paris  <B>  ## B  _B_  B ✓  B ✅  \bold{B}  'B'
     The answer is option B  (\text{B})  My final answer is B  The right option is B  Best choice: B
     \Large B  B (Paris)  \text{Option B}  The correct answer is (B).  Ｂ  （B）  Ⓑ  𝐁  B．Paris
     B – Paris  “B”  B：Paris :: C  (A)  A) B  Answer: C  (a)  12 :: A and B  BC  none  Б  В  Because
@@ -398,8 +399,7 @@ B :: B. f(x, y) = 2  B. 3 m/s.  B. the U.S. or U.K.  B. Q = (K, L)  B. Vitamins 
     B. Hepatitis A or B.  B. (a) and (b)  B. type O, A.  B. e.g. a) or b)  B. A and C  B. [0, 1)
     B. A. Einstein  B. C. elegans  B, which is Paris  B) Washington, D.C.  B. 1/e.  B、巴黎  选B
     【B】  「B」  答案：B  故选B  B选项 :: :: B. Paris C. London  B) cat C) dog  (B) 3 (C) 4
-    B: cat. C: dog.  B. 3 or C  B = C  B -> C  B. 12\\C. 13  B. cat (C) dog
-    B、C  B或C  B or C, I think
+    B: cat. C: dog.  B. 3 or C  B -> C  B. 12\\C. 13  B. cat (C) dog  B、C  B或C  B or C, I think
 D :: D) Both (A) and (B)  D. A, B and C  D. None of A, B, C  D. Both A and B.
 2 :: :: :: 2.5  2:30 ;; 26 :: :: :: B ;; 12 :: 12  (12)  M  12. On 3. May :: L :: 12. x 13. y
 """

@@ -55,14 +55,14 @@ NUMBER_TEXTS = [
     # where the line behind #### ends
     ("#### **18**\n\nLet me know if you have 3 questions.", "18", 1.0),
     *((f"#### 18{end}", "18", 1.0) for end in ("<|im_end|>", ". You have 3.", "! So, 3 left.")),
-    ("#### 18 or 19", "18", None),
     ("#### 18. 19", "18", 0.0),
     ("#### 3. Find the total\nIt is 18.", "3", None),
-    ("#### 5! ways", "5", None),
+    ("#### 5! ways.", "5", None),
     *((boxed(f"3 hundred {word}"), "300", None) for word in WORDS_OF_NUMBERS.split()),
     *((f"#### 1{unseen}8", "18", 1.0) for unseen in UNSEEN),
-    # a gold without a number, and too long ones
+    # a gold without a number, and too long texts
     (r"\boxed{18}", "no number", None),
+    ("#### 18" + ". A b" * 100_000, "18", None),
     (boxed("9" * 10**6), "9", None),
 ]
 COUNTDOWN_TEXTS = [
@@ -84,7 +84,7 @@ NUMBER_TEXTS += [(boxed(text), *row) for text, *row in answers(NUMBER)]
 LAST_NUMBERS = [(text, gold, True) for text, gold, _ in answers(LAST_NUMBER)]
 CHOICE_TEXTS = [(boxed(text), *row) for text, *row in answers(CHOICE)]
 CHOICE_TEXTS += [(r"\boxed{A} or \boxed{B} <answer>C</answer>", "B", 1.0), (boxed("C"), " 2 ", 1.0)]
-CHOICE_TEXTS += [("#### B. Rome and C. Paris", "B", None)]
+CHOICE_TEXTS += [("#### B. Rome or C. Paris.", "B", None)]
 COUNTDOWN_TEXTS = [(text, "3 9 5 : 48 ", reward) for text, reward in COUNTDOWN_TEXTS]
 COUNTDOWN_TEXTS += [(f"<answer>{text}</answer>", *row) for text, *row in answers(COUNTDOWN)]
 # what changes no verdict

@@ -477,7 +477,7 @@ def test_rows_of_evaluation_sets_are_not_trained_on(tmp_path, tiny, capsys):
         assert prompts_of(training) == kept
         assert [len(problems) for problems in evaluation.values()] == [1] * len(evaluated_on)
     told = capsys.readouterr().out
-    assert told.count(f"{train}: 3 of 8 problems are evaluated, not trained on\n") == 1
+    assert told.count(f"{train}: 3 of 8 problems are only evaluated\n") == 1
     training, _ = load(tiny[1], dataset=train, eval_dataset=f"{z},{train}", eval_problems=1)
     assert len(training) == 7
     assert load(tiny[1], dataset="no.jsonl", eval_dataset=z, max_steps=0)[0] == []  # not read

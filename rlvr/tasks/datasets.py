@@ -79,13 +79,11 @@ def without_overlap(name: str, problems: list[Problem], evaluated: list[Problem]
     if not kept:
         raise UserError(
             f"the data set {name} has no problem to train on except the {shared} that are "
-            "evaluated; ones that differ in their system prompts alone count as equal. If it has "
-            "no test split, lower --eval_problems; some sets are only for --eval_dataset"
+            "evaluated; problems that differ only in their system prompts count as equal. If it "
+            "has no test split, lower --eval_problems; some sets are only for --eval_dataset"
         )
     if shared:
-        progress.write(
-            f"{name}: {shared} of {len(problems)} problems are evaluated, not trained on"
-        )
+        progress.write(f"{name}: {shared} of {len(problems)} problems are only evaluated")
     return kept
 
 

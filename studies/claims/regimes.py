@@ -105,7 +105,7 @@ def differences(cells: dict, method: str, other: str, metric: str) -> np.ndarray
 
 
 def level_of(apart: np.ndarray) -> float:
-    """How often an interval may miss: in 5% of studies, which two looks share."""
+    """The share of intervals that may miss the truth; a second look, at more seeds, gets half."""
     return 0.025 if len(apart) > SEEDS else 0.05
 
 

@@ -49,7 +49,10 @@ def find_answer(text: str) -> str:
     if "####" in text and not boxes:
         rest = text.rpartition("####")[2]
         rest = re.sub(r"(?i)^[*_ ]*(?:final )?answer[*_: ]*\n", "", rest).strip()  # a heading
-        return re.split(r"(?m)\n|<|(?<!(?<!\w)[A-Z])[.!] +(?=\p{Lu}.*[.!?]\W*(?:<|$))", rest)[0]
+        line = re.split(r"\n|<", rest, maxsplit=1)[0]
+        if re.search(r"$(?<=[.!?]\W*)", line):  # not a heading such as #### 3. Find the total
+            line = re.split(r"(?<!(?<!\w)[A-Z])[.!] +(?=\p{Lu})", line, maxsplit=1)[0]
+        return line
     return boxes[-1] if boxes else extract_answer(text)
 
 
@@ -78,7 +81,7 @@ def answer_text(value) -> str:
 LONGEST = 2000  # characters of an answer; an option can be a sentence
 STYLES = "|".join(name[1:] for name, meaning in MEANING.items() if not meaning.strip())
 # LaTeX and Markdown that change only how letters look: not B_2, B' or C#
-LOOKS = rf"\\(?:[^A-Za-z]|(?:{STYLES})(?![A-Za-z]))|{TEXT}|[$*`{{}}\"<✓]|(?<!-)>"
+LOOKS = rf"\\(?:[^A-Za-z]|(?:{STYLES})(?![A-Za-z]))|{TEXT}|[$*`{{}}\"<✓✅]|(?<!-)>"
 LOOKS += r"|(?<![^\W_])[#_']|_(?![^\W_]|\{)|(?<='.*)'"
 ANSWER = r"(?:the |my )?(?:(?:correct|right|best|final) )?(?:answer|option|choice)(?: is)?[ :]*"
 LEAD = rf"(?i)^(?:{ANSWER}|(?:正确|答案|选项|[故应]?选择?|[是为])[ :]*)+|选项$"

@@ -353,8 +353,8 @@ def same_expressions(gold, answer) -> bool:
 
 
 def product_of_word(value):
-    """Return I times R for the word IR, to be compared with a formula."""
-    if not value.is_Symbol or len({*value.name}) < len(value.name):
+    """Return I times R for the word IR, to be compared with a formula; vecAB is one variable."""
+    if not value.is_Symbol or len({*value.name}) < len(value.name) or len(value.name) > 4:
         return value
     return sympy.Mul(*(sympy.Symbol(letter, real=True) for letter in value.name))
 

@@ -42,7 +42,7 @@ MEANING = {  # of commands and characters; a command ends where a blank follows
     for name in names.split()
 }
 VECTOR = r"(?:\\(?:vec|hat|mathbf|boldsymbol|bm|overrightarrow)|(?=\\nabla))\s*"
-VECTOR += r"(?|\{\s*\\?([A-Za-z]+)\s*\}|\\?([A-Za-z]+))"
+VECTOR += r"((?:\{\s*\\?[A-Za-z]+\s*\}|\\?[A-Za-z]+)(?:_\w|_\{\w+\})?)"
 A_NAME = r"\\not ?=|\\(?:left|right) ?\.|\\[A-Za-z]+|\\.|[^\w\s]|º"
 ARGUMENT = rf"\{{{IN_BRACES}\}}"
 RECIPROCALS = dict(sech="cosh", csch="sinh", coth="tanh")
@@ -60,10 +60,12 @@ def angle(match: re.Match[str]) -> str:
 
 
 def of_vectors(match: re.Match[str]) -> str:
-    """Return a variable for a product of two vectors: a . b is b . a, but a x b is not b x a."""
-    one, sign, other = match.groups()
-    pair = sorted((one, other)) if sign == "cdot" else (one, other)
-    return match[0] if one == other else rf"{{\variable{{{sign}{''.join(pair)}}}}}"
+    """Return a variable for a product of two vectors: a . b is b . a, and a x b is -b x a."""
+    one, sign, other = (re.sub(r"[\W_]", "", part) for part in match.groups())
+    # u . nabla differentiates what follows, and nabla . u does not
+    pair = [one, other] if "nabla" in (one, other) else sorted((one, other))
+    minus = r"\cdot(-1)" if sign == "times" and pair[0] != one else ""
+    return match[0] if one == other else rf"{{\variable{{{sign}{''.join(pair)}}}{minus}}}"
 
 
 # Rewrites to LaTeX that latex2sympy reads, applied in this order.
@@ -83,8 +85,9 @@ PLAIN = [
     (r"\{\\rm\s+([^{}]*)\}|\\rm\s*\{([^{}]*)\}", r"\\mathrm{\1\2}"),
     (r"\\\\\[[\d.]+[a-z]+\]", r"\\\\"),  # \\[4pt]: how far the next line is
     (r"\s*(?<!\\)\\!\s*|\\(?:text)?color\s*\{\w+\}|\\[hv]?(?:space|phantom)\*?\{[^{}]*\}", ""),
-    (r"\\(?:overrightarrow|vec) ?\{ ?([A-Z]) ?([A-Z]) ?\}", r"\\variable{vec\1\2}"),
     (rf"{VECTOR}\s*\\(times|cdot)\s*{VECTOR}", of_vectors),
+    (r"\\(?:overrightarrow|vec) ?\{ ?([A-Z]) ?([A-Z]) ?\}", r"\\variable{vec\1\2}"),
+    (r"\\(?:vec|mathbf|boldsymbol|bm)\s*\{\s*(\\[A-Za-z]+|[A-Za-z])\s*\}(?=_)", r" \1"),  # v_1
     (r"\\(max|min|deg|dim)(?=\s*=)", r"\\variable{\1}"),
     # a mean is a function
     (
@@ -179,14 +182,10 @@ PLAIN = [
     (re.compile(written.replace("ARGUMENT", ARGUMENT).replace("INSIDE", IN_BRACES)), meant)
     for written, meant in PLAIN
 ]
+UNSEEN = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff"
 ALIKE = dict.fromkeys("‐‑‒–—―", "-") | dict.fromkeys("‘’′ʹ", "'") | dict.fromkeys("“”", '"')
-ALIKE |= (
-    dict.fromkeys("【「『〔〖", "(") | dict.fromkeys("】」』〕〗", ")") | {"。": ".", "、": ","}
-)
-ALIKE |= dict.fromkeys(
-    "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff", ""
-)
-SIGNS = str.maketrans(ALIKE)
+ALIKE |= dict.fromkeys("【「『〔〖", "(") | dict.fromkeys("】」』〕〗", ")")
+SIGNS = str.maketrans(ALIKE | dict.fromkeys(UNSEEN, "") | {"。": ".", "、": ","})
 
 
 def nfkc(text: str) -> str:
