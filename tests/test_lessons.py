@@ -107,8 +107,6 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys, monkeypatch):
             values["marks"][end] * values["batch"].loss_mask for end in ("clip_low", "clip_high")
         ]
         assert values["share"] == sum(marks).sum() / counted.sum()
-        by_group = sum(marks).view(16, -1).sum(1)  # it shows one that is clipped most
-        assert by_group[values["first"] // 8] == by_group.max() > 0
         bars = values["denominators"].axes[0].patches
         shares = [1 / 12, 1 / 24, 1 / 48, 1 / 36, 1 / 24, 1 / 48]  # of tokens of 6, and of 18
         assert [bar.get_height() for bar in bars] == pytest.approx(shares)
@@ -123,8 +121,7 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys, monkeypatch):
     if name == "4_odds":  # the strength of the successes is the larger one
         assert shown.count(f"{math.sqrt(3):.4f}") == 2  # of two right ones in eight
         assert values["way"] == ("rises" if values["kappa"] > 0 else "falls")
-        hard = sum(rate < 0.5 for rate in values["rates"].tolist())
-        assert f"solves {100 * hard / 64:.0f}% of them" in " ".join(shown.split())
+        assert f"solves {100 * (values['rates'] < 0.5).sum() / 64:.0f}% of them" in shown
         size = (values["rates"] * (1 - values["rates"])).sqrt()  # that of a group's advantages
         of_hard = size[values["rates"] < 0.5].sum() / size.sum()
         assert values["share"]["GRPO"] == pytest.approx(of_hard.item(), abs=1e-4)

@@ -67,8 +67,8 @@ def test_fit_pass_at_k_finds_the_curve_again(a, b, c):
 
 
 def test_numbers_of_nine_steps_and_of_tenths():
-    others = dict(all_wrong=0, kappa=0.5, delta=0.25)
-    rows = [dict(reward=i, entropy=8 * (i == 8), **others) for i in range(9)]
+    rows = [dict(reward=i, all_wrong=0, entropy=8 * (i == 8)) for i in range(9)]
+    rows = [row | dict(kappa=0.5, delta=0.25) for row in rows]
     expected = {"early": 1, "late": 7, "all_wrong": 0, "swing": 1, "kappa": 0.5, "1 - delta": 0.75}
     assert claims_runs.measure(rows, {}) == expected
     names = "all_wrong all_right clip_low clip_high entropy length truncated reward".split()
@@ -199,17 +199,19 @@ def test_figures_of_the_studies(monkeypatch):
     row = next(row for row in claims_page.ROWS if row.headline)._replace(effect=0.005)
     evidence = Evidence(8, 0.03, 0.01, 0.05, 1, 1, 1)
     verdict = rule.Verdict(row, claims_page.BASES[0], evidence, "holds", True)
-    axis = claims_page.draw_headlines([verdict]).axes[0]
-    ends, middle, *at = ([*line.get_xdata()] for line in axis.lines[:4])
+    second = verdict._replace(row=row._replace(text="another"))
+    axis = claims_page.draw_headlines([verdict, second]).axes[0]
+    ends, middle, _, _, *at = ([*line.get_xdata()] for line in axis.lines[:6])
     assert [*ends, *middle] == pytest.approx([2, 10, 6]) and at == [[0, 0], [1, 1]]
     assert axis.get_xlim()[1] > 10  # no interval is cut off
+    labels = [label.get_text().endswith(": another") for label in axis.get_yticklabels()]
+    assert labels.index(True) == axis.lines[2].get_ydata()[0]
     metrics = dict.fromkeys(regimes.METRICS, 0.25)
-    rates = [metrics | {"pass@16": rate} for rate in (0.5, 0.5, 0.8)]
-    runs = [dict(evaluations=[metrics | {"pass@16": 0.625}, end]) for end in rates]
+    rates = [metrics | {"pass@16": rate} for rate in (0.625, 0.5, 0.5, 0.8)]
+    runs = [dict(evaluations=[rates[0], end]) for end in rates[1:]]
     axis = claims_page.draw_plane(defaultdict(lambda: runs)).axes[0]
     assert axis.lines[0].get_xydata().tolist() == [[0.25, 0.625], pytest.approx([0.25, 0.6])]
-    ends = [line.get_ydata()[0] for line in axis.lines if line.get_marker() == "o"]
-    assert ends == pytest.approx([0.6] * 4)
+    assert axis.lines[-2].get_ydata() == pytest.approx([0.6])  # the dot of the last one's end
     band = axis.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == pytest.approx((0.5, 0.7))
     solved = [dict(problems=dict(samples=256, end=dict(correct=[n, n]))) for n in (0, 0, 256)]
