@@ -103,10 +103,8 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys, monkeypatch):
     if name == "2_ratio":  # at 1.4, above the range
         assert values["slopes"] == ["0.00", "-1.40"]
         counted = values["batch"].loss_mask[values["advantages"][:, 0] != 0]
-        marks = [
-            values["marks"][end] * values["batch"].loss_mask for end in ("clip_low", "clip_high")
-        ]
-        assert values["share"] == sum(marks).sum() / counted.sum()
+        clipped = values["marks"]["clip_low"] | values["marks"]["clip_high"]
+        assert values["share"] == (clipped * values["batch"].loss_mask).sum() / counted.sum()
         bars = values["denominators"].axes[0].patches
         shares = [1 / 12, 1 / 24, 1 / 48, 1 / 36, 1 / 24, 1 / 48]  # of tokens of 6, and of 18
         assert [bar.get_height() for bar in bars] == pytest.approx(shares)
@@ -128,12 +126,14 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys, monkeypatch):
     if name == "5_two_axes":  # p (1 - p)^2 is largest at 1/3, and a delta of 1/2 doubles failures
         assert "success rate **0.33**" in values["said"] and "**2.00** times" in values["said"]
         knobs = [values[name].lines[0].get_ydata()[0] for name in ("of_rate", "of_entropy")]
+        assert "success rate of 0.25 count most" in values["choice"]  # with an alpha of 3
         assert knobs == pytest.approx([3, 0.65])  # at 0.05: the largest alpha, and 1 - 0.4 + 0.05
     if name == "6_tokens":  # a token is redder, the lower its weight
         weights = values["weights"][values["shown"]][values["inside"]]
         shades = [f"{shade:.2f}" for shade in 1 - weights / weights.max()]
         assert re.findall(r"213,94,0,([\d.]+)", shown) == shades
-        assert f"{(weights < 0.5).sum()} have a weight below 1/2" in shown
+        low = values["logprobs"][values["shown"]][values["inside"]][weights < 0.5]
+        assert f"{len(low)} have a weight below 1/2" in shown and f"is {low.mean():.2f}, " in shown
     if name == "7_verifier":  # the advantages of a group add up to 0, and errors make them smaller
         for rate, (right, wrong) in values["worth"].items():
             assert rate * right == pytest.approx((rate - 1) * wrong, abs=1e-5)

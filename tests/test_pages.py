@@ -400,7 +400,8 @@ def test_a_tour_made_now_shows_what_the_page_does(tmp_path, monkeypatch):
     kept = data_of((DOCS / "tours/grpo.html").read_text())
     now = data_of(found.page(""))
     assert now["right"] == [reward == 1 for *_, reward in now["samples"]]
-    assert {len(rows) for rows in now["tables"]} >= {1, 2, 8} and tour.number(2 / 3) == 0.6667
+    assert now["letters"]["T"] in (len(rows[0]) for rows in now["tables"])
+    assert tour.number(2 / 3) == 0.6667
     assert seen_in(now) == seen_in(kept)
 
 
@@ -427,18 +428,9 @@ def test_what_a_tour_shows(tmp_path):
     assert letters.startswith("B = 2 prompts, G = 4 completions of each, N = 8 completions, T = ")
     assert labels == [f"{i} {'✓' if r else '✗'}" for i, (*_, r) in enumerate(data["samples"])]
     assert all(marked in (0, count) for count, marked in changed if count)  # 0 of many
-    value, *_ = (  # [B, G], and later [N, 1]
-        value
-        for call in data["calls"]
-        for *_, items, _ in call["visits"]
-        for name, value in items
-        if name == "advantages" and data["functions"][call["of"]]["name"] == "main"
-    )
-    for i, row in enumerate(data["tables"][data["values"][value]["table"]]):
-        group = [reward for _, _, reward in data["samples"][4 * i : 4 * i + 4]]
-        p = sum(group) / 4
-        expected = [(r - p) / (p * (1 - p)) ** 0.5 for r in group]
-        assert [float(cell) for cell in row] == pytest.approx(expected, abs=1e-3)
+    rewards = f64([reward for *_, reward in data["samples"]]).view(2, 4)
+    p = rewards.mean(1, keepdim=True)
+    assert tour.rounded(((rewards - p) / (p * (1 - p)).sqrt()).tolist()) in data["tables"]
     # format_reward judges each of eight completions, and four of its calls are kept
     *_, shown = open_page(tmp_path, (DOCS / "tours" / "cwgrpo.html").read_text(), SEEN)[1]
     assert "call 1234of 8" in shown
@@ -523,6 +515,8 @@ def test_rewards_of_verify_countdown(nano, monkeypatch):
 
     monkeypatch.setattr(nano, "verify", check)
     nano.main()
+    held_out = [nano.make_problem(held_out=True) for _ in range(9)]
+    assert not any((sum(numbers) + target) % 7 for numbers, target in held_out)
     assert 30 < sum(rewards) < len(rewards) - 30
     for text in ("9**9**9", "9//9+9", "(9)(9)+9", "(9+9+9", "9/(9-9)", "9+9+9</answer><answer>9"):
         assert verify(f"<answer>{text}</answer>", [9, 9, 9], 27) == 0

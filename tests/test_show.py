@@ -293,7 +293,7 @@ def test_the_numbers_of_each_token(tiny, tmp_path, monkeypatch):
 def write_run(folder, step_count, right_from=1, **config):
     """A run folder with the logs that the page reads. Groups are mixed from a step on."""
     told = dict(script="grpo.py", seed=3, learning_rate=1e-4, epsilon=0.2, epsilon_high=0.28)
-    told["importance_sampling_level"] = "token"
+    told |= dict(importance_sampling_level="token", max_steps=60)
     told["record"] = dict(commands=["python grpo.py --seed 3"], commit="1a", changed=False)
     told["record"] |= dict(ranks=2, versions=dict(torch="3"))
     folder.mkdir()
@@ -333,7 +333,7 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
     assert (first["name"], first["steps"]) == (folder.name, rows(folder, "tokens"))
     assert first["commands"] == ["python grpo.py --seed 3"]
     facts = "commit 1a, no uncommitted changes, ranks 2, torch 3"
-    assert first["facts"] == f"seed 3, learning_rate 0.0001, {facts}"
+    assert first["facts"] == f"seed 3, learning_rate 0.0001, max_steps 60, {facts}"
     assert first["clip"] == pytest.approx([0.8, 1.28])
     assert [row["right"] for row in first["problem"]] == [4, 1]
     assert first["curves"] == {

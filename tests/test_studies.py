@@ -205,7 +205,8 @@ def test_figures_of_the_studies(monkeypatch):
     assert [*ends, *middle] == pytest.approx([2, 10, 6]) and at == [[0, 0], [1, 1]]
     assert axis.get_xlim()[1] > 10  # no interval is cut off
     labels = [label.get_text().endswith(": another") for label in axis.get_yticklabels()]
-    assert labels.index(True) == axis.lines[2].get_ydata()[0]
+    shown = axis.get_title(), axis.lines[2].get_ydata()[0]
+    assert shown == (claims_page.BASES[0], labels.index(True))
     metrics = dict.fromkeys(regimes.METRICS, 0.25)
     rates = [metrics | {"pass@16": rate} for rate in (0.625, 0.5, 0.5, 0.8)]
     runs = [dict(evaluations=[rates[0], end]) for end in rates[1:]]
@@ -222,12 +223,13 @@ def test_figures_of_the_studies(monkeypatch):
     assert [text.get_position() for text in maps[0].axes[1].texts] == [(j, 0) for j in range(6)]
     assert maps[0].axes[1].images[0].get_clim() == maps[0].axes[3].get_ylim() == (-0.1, 0.1)
     names = [text.get_text() for text in maps[0].axes[1].get_xticklabels()]
-    assert names == [*regimes.METHODS[1:]]
+    assert [maps[0].axes[1].get_title(), *names] == ["pass@16 minus GRPO's", *regimes.METHODS[1:]]
     line = dict(rewards=[0.9] * 48, evaluations=[{"pass@1": 0.1}] * 4)
     noise.draw({(verifier, "GRPO", 0): line for verifier in ("hole", "a bound")})
-    for axis in maps[1].axes:
-        shown = {line.get_label(): [*line.get_xydata()[0]] for line in axis.lines}
-        assert shown == {"reward by this verifier": [1, 0.9], "pass@1 by the right one": [0, 0.1]}
+    (axis, other), expected = maps[1].axes, ("reward by this verifier", "pass@1 by the right one")
+    assert [axis.get_title(), other.get_title()] == ["hole", "a bound"]
+    shown = {line.get_label(): [*line.get_xydata()[0]] for line in axis.lines}
+    assert shown == dict(zip(expected, ([1, 0.9], [0, 0.1]), strict=True))
     rates = {"pass@16": 0.8, "pass@4": 0.4, "pass@1": 0.2}
     logs = [[dict(step=1, reward=reward, entropy=0.6)] for reward in (0.3, 0.3, 0.9)]
     lines = [dict(eval=[dict(rates, step=0)], metrics=log) for log in logs]
@@ -323,7 +325,7 @@ def test_compare_has_a_table_with_standard_errors(tmp_path, capsys):
         for axis in axes
     }
     assert {*axes[2].collections[0].get_paths()[0].vertices[:, 1]} == {0.25, 0.4, 0.5}  # its band
-    assert "entropy, mean of 10 steps" in shown
+    assert shown.keys() > {"entropy, mean of 10 steps", "pass@2"}
     at_k = shown["held-out pass@k"]  # k = 1 stands first
     firsts = {label: values[0] for label, (_, values) in at_k.items()}
     assert firsts == {"before": 0.25, "mine": 0.45, "theirs": 0.5}
