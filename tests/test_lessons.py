@@ -139,6 +139,7 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys, monkeypatch):
             assert rate * right == pytest.approx((rate - 1) * wrong, abs=1e-5)
             assert 0 < right < math.sqrt((1 - rate) / rate)
         assert "<strong>0.60</strong>" in shown  # 1 - 0.1 - 0.3
+        assert f"reaches {values['runs']['hole']['rewards'][-1]:.2f}. " in shown
         apart = [right - wrong for right, wrong in values["worth"].values()]
         assert apart[0] < apart[-1]  # more FP than FN is worse where few are right
     source = (FOLDER / f"{name}.py").read_text()

@@ -228,7 +228,8 @@ def test_the_playground_has_what_the_scripts_have(front, tmp_path):
     assert shares == [[[1, 1, 0.25, 0.25, 1]] * 2, [[1, 1, 0, 0, 1]] * 2]
     # three of six are right: quantiles of 40 tokens, lengths of 100 to 50, two failures in format
     script = "const { logprobs, lengths, formats } = makeGroup(6, 3);"
-    script += "const seen = [[logprobs[0][0], logprobs[3][0], lengths, formats, cell([1, 3])]];"
+    script += "const seen = [[logprobs[0][0], logprobs[3][0], lengths, formats, roundTicks([7])]];"
+    script += "seen[0].push(cell([1, 3]));"
     script += "seen.push(Object.values(QUANTITIES)"
     script += ".map((f) => f({ ofSuccesses: [1], ofFailures: [2], masses: [3, 4] })));"
     script += "choose('fade'); seen.push(document.getElementById('group').textContent);"
@@ -248,7 +249,7 @@ def test_the_playground_has_what_the_scripts_have(front, tmp_path):
     assert re.search(r"^1 of 8 is right.*a success \d.*a failure \u2212", group) and keeps_focus
     surprises = [pytest.approx(mean * math.log(79 / 80)) for mean in (0.4, 0.6)]
     of_cell = "2.000<br><small>1.000 to 3.000</small>"
-    assert made == [*surprises, [100, 75, 50] * 2, [1, 1, 1, 1, 1, 0], of_cell]
+    assert made == [*surprises, [100, 75, 50] * 2, [1, 1, 1, 1, 1, 0], [0, 2, 4, 6, 8], of_cell]
     assert shown == [1, 2, 3, 4] and table == ["1.000", "\u22121.000", "0.125", "0.875"]
     assert fade.endswith("alpha = 1.50 and delta = 0.91.")  # H is 0.02 + 0.98 * 0.4
     # p is 1/8 of 380 pixels, and GRPO's sqrt(7) and -sqrt(1/7) are parts of 6, of 214 pixels
@@ -258,7 +259,7 @@ def test_the_playground_has_what_the_scripts_have(front, tmp_path):
 def test_what_the_front_page_says(tmp_path):
     """Means over the seeds, the answers after step 60, and FADE at step 1, by its numbers."""
     shown = ["clip-count", "story", "answers-head", "chart-pass", "worked-method", "token"]
-    shown += ["pass-text", "method-text"]
+    shown += ["pass-count", "pass-text", "method-text"]
     script = 'state.method = "FADE"; drawMethod(); '
     script += "const seen = [document.querySelectorAll('.clipped').length];"
     script += f"seen.push(...{shown}.map((id) => byId(id).textContent));"
@@ -269,14 +270,16 @@ def test_what_the_front_page_says(tmp_path):
     script += "seen.push(document.querySelector('.chosen').style.backgroundColor);"
     script += "state.epsilon = 0.5; drawUpdate(); seen.push(byId('clip-count').textContent);"
     _, (clipped, count, *texts) = open_page(tmp_path, PAGE, script)
-    story, answers, chart, worked, token, passes, method, curves, two, *tints, color, of_one = texts
+    story, answers, chart, worked, token, *passes, method, curves, two = texts[:10]
+    *tints, color, of_one = texts[10:]
     assert clipped > 0 and re.search(f"^{clipped} of .* in pass 4$", count)
     assert re.search(r"^1 of \d+ tokens is clipped", of_one)
     kinds = {(mark, color[11:15], goes_right) for mark, color, goes_right in tints}
     assert kinds == {("✓", "good", True), ("✗", "bad)", False)}
     assert curves == pytest.approx([1 / 4, 3**0.5, 1 / 4, -(3**-0.5)])  # 16 of 64 are right
     assert two == [0, 0, 0, 1, 1, 0, 0, 0]  # of the three that really are
-    assert f"{min(row[2] for row in NUMBERS['settings'])}" in method and "three times" in passes
+    assert f"{min(row[2] for row in NUMBERS['settings'])}" in method
+    assert passes[0] == "four" and "updated three times" in passes[1]
     sign, limit = re.search("1 ([+\u2212]) \u03b5 = ([\\d.]+): clipped", token).groups()
     assert float(limit) == pytest.approx(value_of(f"1 {sign} {NUMBERS['epsilon']}"))
     assert ("good" if sign == "+" else "bad") in color
