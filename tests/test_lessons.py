@@ -93,6 +93,7 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys, monkeypatch):
     shown = "".join(str(getattr(output, "text", "")) for output in outputs)
     if name == "1_advantage":  # of one success in four, sqrt(3); and a geometric mean
         assert "is worth <strong>1.73</strong> and a failure <strong>-0.58</strong>" in shown
+        assert "sum to 0.00" in shown
         ratios = [math.exp(nats) for nats in values["change"][values["batch"].rewards[0] == 1]]
         mean = math.prod(ratios) ** (1 / len(ratios))
         assert f"a success is **{mean:.2f}** times" in values["outcome"] and mean > 1
@@ -102,10 +103,8 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys, monkeypatch):
     if name == "2_ratio":  # at 1.4, above the range
         assert values["slopes"] == ["0.00", "-1.40"]
         counted = values["batch"].loss_mask[values["advantages"][:, 0] != 0]
-        marks = [
-            values["marks"][end] * values["batch"].loss_mask for end in ("clip_low", "clip_high")
-        ]
-        assert values["share"] == sum(marks).sum() / counted.sum()
+        clipped = values["marks"]["clip_low"] | values["marks"]["clip_high"]
+        assert values["share"] == (clipped * values["batch"].loss_mask).sum() / counted.sum()
         bars = values["denominators"].axes[0].patches
         shares = [1 / 12, 1 / 24, 1 / 48, 1 / 36, 1 / 24, 1 / 48]  # of tokens of 6, and of 18
         assert [bar.get_height() for bar in bars] == pytest.approx(shares)
@@ -115,22 +114,32 @@ def test_a_lesson_tells_right_from_wrong(name, tmp_path, capsys, monkeypatch):
     if name == "3_entropy":  # the likely action has four times the probability
         assert f"is {values['results']['GRPO']['pass@1']:.3f} after GRPO" in values["said"]
         assert values["rule"].count("4.0 times") == 2
+        heights = [bar.get_height() for bar in values["bars"].patches]
+        assert heights == [metrics["token_entropy"] for metrics in values["results"].values()]
     if name == "4_odds":  # the strength of the successes is the larger one
         assert shown.count(f"{math.sqrt(3):.4f}") == 2  # of two right ones in eight
         assert values["way"] == ("rises" if values["kappa"] > 0 else "falls")
+        assert f"solves {100 * (values['rates'] < 0.5).sum() / 64:.0f}% of them" in shown
         size = (values["rates"] * (1 - values["rates"])).sqrt()  # that of a group's advantages
         of_hard = size[values["rates"] < 0.5].sum() / size.sum()
         assert values["share"]["GRPO"] == pytest.approx(of_hard.item(), abs=1e-4)
     if name == "5_two_axes":  # p (1 - p)^2 is largest at 1/3, and a delta of 1/2 doubles failures
         assert "success rate **0.33**" in values["said"] and "**2.00** times" in values["said"]
+        knobs = [values[name].lines[0].get_ydata()[0] for name in ("of_rate", "of_entropy")]
+        assert "success rate of 0.25 count most" in values["choice"]  # with an alpha of 3
+        assert knobs == pytest.approx([3, 0.65])  # at 0.05: the largest alpha, and 1 - 0.4 + 0.05
     if name == "6_tokens":  # a token is redder, the lower its weight
         weights = values["weights"][values["shown"]][values["inside"]]
         shades = [f"{shade:.2f}" for shade in 1 - weights / weights.max()]
         assert re.findall(r"213,94,0,([\d.]+)", shown) == shades
+        low = values["logprobs"][values["shown"]][values["inside"]][weights < 0.5]
+        assert f"{len(low)} have a weight below 1/2" in shown and f"is {low.mean():.2f}, " in shown
     if name == "7_verifier":  # the advantages of a group add up to 0, and errors make them smaller
         for rate, (right, wrong) in values["worth"].items():
             assert rate * right == pytest.approx((rate - 1) * wrong, abs=1e-5)
             assert 0 < right < math.sqrt((1 - rate) / rate)
+        assert "<strong>0.60</strong>" in shown  # 1 - 0.1 - 0.3
+        assert f"reaches {values['runs']['hole']['rewards'][-1]:.2f}. " in shown
         apart = [right - wrong for right, wrong in values["worth"].values()]
         assert apart[0] < apart[-1]  # more FP than FN is worse where few are right
     source = (FOLDER / f"{name}.py").read_text()

@@ -226,37 +226,65 @@ def test_the_playground_has_what_the_scripts_have(front, tmp_path):
     near(f64(plain), of_tokens(A), atol=1e-9)
     near(f64(released), of_tokens(A, "own", True, False), atol=1e-9)
     assert shares == [[[1, 1, 0.25, 0.25, 1]] * 2, [[1, 1, 0, 0, 1]] * 2]
-    # a failure is more surprising than a success, and each chart has its mass
-    script = "const [[success], [failure]] = makeGroup(2, 1).logprobs;"
-    script += "const seen = [success / failure, ...Object.keys(QUANTITIES).slice(2)"
-    script += ".map((m) => [m[2], QUANTITIES[m]({ masses: 'SF' })])];"
+    # three of six are right: quantiles of 40 tokens, lengths of 100 to 50, two failures in format
+    script = "const { logprobs, lengths, formats } = makeGroup(6, 3);"
+    script += "const seen = [[logprobs[0][0], logprobs[3][0], lengths, formats, roundTicks([7])]];"
+    script += "seen[0].push(cell([1, 3]));"
+    script += "seen.push(Object.values(QUANTITIES)"
+    script += ".map((f) => f({ ofSuccesses: [1], ofFailures: [2], masses: [3, 4] })));"
+    script += "choose('fade'); seen.push(document.getElementById('group').textContent);"
     script += "document.querySelector('#experiments button').click();"
     script += "document.getElementById('all').open = true; draw();"
+    script += "const { cells } = document.querySelector('[data-name$=\" reinforce\"]');"
+    script += "seen.push([...cells].slice(2, 6).map((cell) => cell.textContent));"
+    script += "for (const svg of document.querySelectorAll('#simple-charts svg')) seen.push(["
+    script += "...svg.querySelector('polyline').getAttribute('points').split(' ').slice(0, 2), "
+    script += "svg.querySelector('[stroke-dasharray=\"3 3\"]').getAttribute('x1')]);"
     script += "const box = document.querySelector('#table input'); box.click();"
     script += "const { activeElement } = document;"
     script += "seen.push(activeElement !== box && activeElement.dataset.row === box.dataset.row);"
     script += "seen.push(document.getElementById('group').textContent);"
-    _, (share, *masses, keeps_focus, group) = open_page(tmp_path, PLAYGROUND, script)
+    _, seen = open_page(tmp_path, PLAYGROUND, script)
+    made, shown, fade, table, *charts, keeps_focus, group = seen
     assert re.search(r"^1 of 8 is right.*a success \d.*a failure \u2212", group) and keeps_focus
-    assert share == pytest.approx(0.4 / 0.6) and masses == [["S", "S"], ["F", "F"]]
+    surprises = [pytest.approx(mean * math.log(79 / 80)) for mean in (0.4, 0.6)]
+    of_cell = "2.000<br><small>1.000 to 3.000</small>"
+    assert made == [*surprises, [100, 75, 50] * 2, [1, 1, 1, 1, 1, 0], [0, 2, 4, 6, 8], of_cell]
+    assert shown == [1, 2, 3, 4] and table == ["1.000", "\u22121.000", "0.125", "0.875"]
+    assert fade.endswith("alpha = 1.50 and delta = 0.91.")  # H is 0.02 + 0.98 * 0.4
+    # p is 1/8 of 380 pixels, and GRPO's sqrt(7) and -sqrt(1/7) are parts of 6, of 214 pixels
+    assert charts == [["93.5,147.6", "141.0,180.2", "93.5"], ["46.0,28.0", "93.5,41.5", "93.5"]]
 
 
 def test_what_the_front_page_says(tmp_path):
     """Means over the seeds, the answers after step 60, and FADE at step 1, by its numbers."""
     shown = ["clip-count", "story", "answers-head", "chart-pass", "worked-method", "token"]
+    shown += ["pass-count", "pass-text", "method-text"]
     script = 'state.method = "FADE"; drawMethod(); '
     script += "const seen = [document.querySelectorAll('.clipped').length];"
     script += f"seen.push(...{shown}.map((id) => byId(id).textContent));"
-    script += "for (const { mark, spans } of rowsOf.advantage)"
-    script += "  seen.push([mark.textContent, spans[0].style.backgroundColor]);"
+    script += "const [right, wrong] = curves('GRPO', {}).map((points) => points[15]);"
+    script += "setCount(2); seen.push([...right, ...wrong], [...state.rewards]);"
+    script += "for (const { mark, spans, bar } of rowsOf.advantage) seen.push([mark.textContent,"
+    script += "  spans[0].style.backgroundColor, bar.querySelector('i').style.left === '50%']);"
+    script += "seen.push(document.querySelector('.chosen').style.backgroundColor);"
     script += "state.epsilon = 0.5; drawUpdate(); seen.push(byId('clip-count').textContent);"
     _, (clipped, count, *texts) = open_page(tmp_path, PAGE, script)
-    story, answers, chart, worked, token, *tints, of_one = texts
-    assert clipped > 0 and count.startswith(f"{clipped} of ")
+    story, answers, chart, worked, token, *passes, method, curves, two = texts[:10]
+    *tints, color, of_one = texts[10:]
+    assert clipped > 0 and re.search(f"^{clipped} of .* in pass 4$", count)
     assert re.search(r"^1 of \d+ tokens is clipped", of_one)
-    assert {(mark, color[11:15]) for mark, color in tints} == {("✓", "good"), ("✗", "bad)")}
+    kinds = {(mark, color[11:15], goes_right) for mark, color, goes_right in tints}
+    assert kinds == {("✓", "good", True), ("✗", "bad)", False)}
+    assert curves == pytest.approx([1 / 4, 3**0.5, 1 / 4, -(3**-0.5)])  # 16 of 64 are right
+    assert two == [0, 0, 0, 1, 1, 0, 0, 0]  # of the three that really are
+    assert f"{min(row[2] for row in NUMBERS['settings'])}" in method
+    assert passes[0] == "four" and "updated three times" in passes[1]
     sign, limit = re.search("1 ([+\u2212]) \u03b5 = ([\\d.]+): clipped", token).groups()
     assert float(limit) == pytest.approx(value_of(f"1 {sign} {NUMBERS['epsilon']}"))
+    assert ("good" if sign == "+" else "bad") in color
+    old, now, ratio = re.search(r"prob: (.*) when.*, (.*) in .*\) = ([\d.]+)", token).groups()
+    assert math.exp(value_of(now) - value_of(old)) == pytest.approx(float(ratio), abs=1e-3)
     for key in ("pass@1", "pass@16"):
         first, *_, last = (sum(seeds) / 3 for seeds in zip(*NUMBERS["curves"][key], strict=True))
         assert f"{key}, {'rises' if last > first else 'falls'} from {first:.2f} to" in story
@@ -373,7 +401,11 @@ def test_a_tour_made_now_shows_what_the_page_does(tmp_path, monkeypatch):
     with left_as_it_was():
         tour.run(found, ["--output_dir", f"{tmp_path}/run"])
     kept = data_of((DOCS / "tours/grpo.html").read_text())
-    assert seen_in(data_of(found.page(""))) == seen_in(kept)
+    now = data_of(found.page(""))
+    assert now["right"] == [reward == 1 for *_, reward in now["samples"]]
+    assert now["letters"]["T"] in (len(rows[0]) for rows in now["tables"])
+    assert tour.number(2 / 3) == 0.6667
+    assert seen_in(now) == seen_in(kept)
 
 
 SEEN = """
@@ -399,18 +431,9 @@ def test_what_a_tour_shows(tmp_path):
     assert letters.startswith("B = 2 prompts, G = 4 completions of each, N = 8 completions, T = ")
     assert labels == [f"{i} {'✓' if r else '✗'}" for i, (*_, r) in enumerate(data["samples"])]
     assert all(marked in (0, count) for count, marked in changed if count)  # 0 of many
-    value, *_ = (  # [B, G], and later [N, 1]
-        value
-        for call in data["calls"]
-        for *_, items, _ in call["visits"]
-        for name, value in items
-        if name == "advantages" and data["functions"][call["of"]]["name"] == "main"
-    )
-    for i, row in enumerate(data["tables"][data["values"][value]["table"]]):
-        group = [reward for _, _, reward in data["samples"][4 * i : 4 * i + 4]]
-        p = sum(group) / 4
-        expected = [(r - p) / (p * (1 - p)) ** 0.5 for r in group]
-        assert [float(cell) for cell in row] == pytest.approx(expected, abs=1e-3)
+    rewards = f64([reward for *_, reward in data["samples"]]).view(2, 4)
+    p = rewards.mean(1, keepdim=True)
+    assert tour.rounded(((rewards - p) / (p * (1 - p)).sqrt()).tolist()) in data["tables"]
     # format_reward judges each of eight completions, and four of its calls are kept
     *_, shown = open_page(tmp_path, (DOCS / "tours" / "cwgrpo.html").read_text(), SEEN)[1]
     assert "call 1234of 8" in shown
@@ -471,7 +494,8 @@ def test_losses_and_gradients_of_the_scripts(script, nano, run, no_evaluation, m
     answers = iter([evaluation, *map(as_in_nano, batches), evaluation])
     monkeypatch.setattr(nano, "roll_out", lambda *_: next(answers))
     nano.main(script)
-    assert "pass@1 0.250  pass@4 0.500\n" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "pass@1 0.250  pass@4 0.500\n" in shown and "\n 2/2  reward" in shown
     assert len(updates) == 8
     for (loss, gradient), (expected, theirs) in zip(updates[4:], updates[:4], strict=True):
         assert loss == pytest.approx(expected, rel=1e-5, abs=1e-6)
@@ -494,6 +518,8 @@ def test_rewards_of_verify_countdown(nano, monkeypatch):
 
     monkeypatch.setattr(nano, "verify", check)
     nano.main()
+    held_out = [nano.make_problem(held_out=True) for _ in range(9)]
+    assert not any((sum(numbers) + target) % 7 for numbers, target in held_out)
     assert 30 < sum(rewards) < len(rewards) - 30
     for text in ("9**9**9", "9//9+9", "(9)(9)+9", "(9+9+9", "9/(9-9)", "9+9+9</answer><answer>9"):
         assert verify(f"<answer>{text}</answer>", [9, 9, 9], 27) == 0

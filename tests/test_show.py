@@ -32,6 +32,7 @@ from samples import by_the_logits
 ROW = dict(reward=0.3376, length=24.51, truncated=0.02, entropy=0.1634, all_wrong=0.25)
 ROW |= dict(all_right=0.125, clip_low=0.001, clip_high=0.002, grad_norm=1.239, unparsed=0.0)
 ROW |= dict(kl=0.0, seconds_rollout=2.0, seconds_update=1.0, reward_std=0.0)
+ROW |= dict(timeout=0.25, memory=0.125)
 HEADER = "  step  reward  length  cut off  entropy   mixed  clipped  gradient  seconds  time left"
 LINE = "  1/60   0.338    24.5       2%    0.163     62%    0.30%      1.24      3.0      3 min"
 
@@ -53,6 +54,7 @@ def test_a_step_is_a_row_of_a_table(monkeypatch):
     assert line.split()[:4] == ["22/60", "nan", "nan", "nan%"]
     console.evaluation(22, 60, "", {"pass@1": 0.5}, {"step": 0})  # which parts rows from a header
     assert console.step(23, 60, ROW)[1] == HEADER
+    assert Console().step(9, 100, ROW)[2].startswith("  9/100 ")  # as wide as 100/100
     assert [*map(duration, (89.4, 90, 5399, 5400))] == ["89 s", "2 min", "90 min", "1.5 h"]
     rest = "reward  length  time left", "reward  time left", "time left"
     for columns, kept in zip((33, 32, 9), rest, strict=True):
@@ -70,7 +72,7 @@ def test_a_hint_is_given_where_it_occurs_and_once():
         ("unparsed", 0.9, 0.91, "read samples.jsonl, look at --system_prompt."),
         ("entropy", 0.01, 0.009, "try a lower --learning_rate, or --epsilon_high 0.28."),
         ("kl", 1.0, 1.1, "lower --learning_rate, or raise --beta."),
-        ("crash", 0.5, 0.51, "read samples.jsonl."),
+        ("crash", 0.125, 0.126, "read samples.jsonl."),  # half of them with the two above
         ("all_wrong", 0.99, 1, "try easier problems or a larger --num_generations."),
         ("all_right", 0.99, 1, "try harder problems or --dynamic_sampling."),
     ):
@@ -198,8 +200,9 @@ def test_what_is_drawn():
         ("held-out pass@k: gsm8k", sets["gsm8k"], ["pass@1"]),
         ("held-out entropy of tokens (nats): math", sets["math"], ["token_entropy"]),
     ]
-    panels = choose_panels({}, logs_of(dict.fromkeys(["all_right", "unparsed", "kl"], 0.5)))
-    assert [title for title, *_ in panels][:2] == ["groups (%)", "completions (%)"]
+    logged = logs_of(dict.fromkeys("all_right seconds_rollout seconds_update unparsed".split(), 1))
+    titles = [title for title, *_ in choose_panels({}, logged)]
+    assert titles == ["groups (%)", "seconds", "completions (%)"]
     many = logs_of({f"own_{i}": 1.0 for i in range(20)})
     shown = choose_panels({"math": EVALS}, many)
     assert len(shown) == 15 and shown[0][0] == "held-out pass@k"
@@ -223,6 +226,7 @@ def test_curves_are_drawn_by_step_and_by_few_points(tmp_path, monkeypatch):
     assert not empty
     titles = ["held-out pass@k", "own", "groups (%)"]
     assert [axis.get_title("left") for axis in shown] == titles
+    assert {axis.get_xlabel() for axis in shown} == {"step"}
     (few, _), _, (many,) = (axis.lines for axis in shown)
     legend, none, one = (axis.get_legend() for axis in shown)  # none where the title is the name
     assert [text.get_text() for text in legend.texts] == ["pass@1", "pass@2"] and not none
@@ -289,7 +293,7 @@ def test_the_numbers_of_each_token(tiny, tmp_path, monkeypatch):
 def write_run(folder, step_count, right_from=1, **config):
     """A run folder with the logs that the page reads. Groups are mixed from a step on."""
     told = dict(script="grpo.py", seed=3, learning_rate=1e-4, epsilon=0.2, epsilon_high=0.28)
-    told["importance_sampling_level"] = "token"
+    told |= dict(importance_sampling_level="token", max_steps=60)
     told["record"] = dict(commands=["python grpo.py --seed 3"], commit="1a", changed=False)
     told["record"] |= dict(ranks=2, versions=dict(torch="3"))
     folder.mkdir()
@@ -299,7 +303,7 @@ def write_run(folder, step_count, right_from=1, **config):
         row["length"] = math.nan
         append_row(folder, "eval", {"step": step, **row})
         for problem, count in (("a", 2), ("b", 4 if step == 0 else 1)):  # b has changed most
-            about = dict(set="a", id=problem, prompt=EVIL, samples=4, right=count, greedy=0.0)
+            about = dict(set=problem, id=0, prompt=EVIL, samples=4, right=count, greedy=0.0)
             append_row(folder, "problems", {"step": step, **about, "greedy_text": f"{step}{EVIL}"})
     right = dict(reward=1.0, verdict="right", length=2, truncated=False, tokens=[EVIL, " 7"])
     right |= dict(logprob=[-1.25, -0.5], entropy=[0.3, None], ratio=[1.6, 0.9])
@@ -329,7 +333,7 @@ def test_the_page_holds_all_and_no_tag_of_a_model(tmp_path):
     assert (first["name"], first["steps"]) == (folder.name, rows(folder, "tokens"))
     assert first["commands"] == ["python grpo.py --seed 3"]
     facts = "commit 1a, no uncommitted changes, ranks 2, torch 3"
-    assert first["facts"] == f"seed 3, learning_rate 0.0001, {facts}"
+    assert first["facts"] == f"seed 3, learning_rate 0.0001, max_steps 60, {facts}"
     assert first["clip"] == pytest.approx([0.8, 1.28])
     assert [row["right"] for row in first["problem"]] == [4, 1]
     assert first["curves"] == {

@@ -66,9 +66,15 @@ def test_fit_pass_at_k_finds_the_curve_again(a, b, c):
     assert claims_runs.fit_pass_at_k([1, 2, 4, 8], [0.0, 0.5, 0.7, 1.0]) == {}
 
 
-def test_numbers_of_nine_steps():
+def test_numbers_of_nine_steps_and_of_tenths():
     rows = [dict(reward=i, all_wrong=0, entropy=8 * (i == 8)) for i in range(9)]
-    assert claims_runs.measure(rows, {}) == {"early": 1, "late": 7, "all_wrong": 0, "swing": 1}
+    rows = [row | dict(kappa=0.5, delta=0.25) for row in rows]
+    expected = {"early": 1, "late": 7, "all_wrong": 0, "swing": 1, "kappa": 0.5, "1 - delta": 0.75}
+    assert claims_runs.measure(rows, {}) == expected
+    names = "all_wrong all_right clip_low clip_high entropy length truncated reward".split()
+    found = claims_runs.mechanism([dict.fromkeys(names, i) for i in range(20)])
+    tenths = [2 * i + 0.5 for i in range(10)]  # of two steps each
+    assert found.pop("clipped") == [2 * mean for mean in tenths] and tenths in found.values()
 
 
 def test_the_best_rate_has_a_neighbor_on_both_sides():
@@ -193,14 +199,20 @@ def test_figures_of_the_studies(monkeypatch):
     row = next(row for row in claims_page.ROWS if row.headline)._replace(effect=0.005)
     evidence = Evidence(8, 0.03, 0.01, 0.05, 1, 1, 1)
     verdict = rule.Verdict(row, claims_page.BASES[0], evidence, "holds", True)
-    axis = claims_page.draw_headlines([verdict]).axes[0]
-    ends, middle, *_ = axis.lines
-    assert [*ends.get_xdata(), *middle.get_xdata()] == pytest.approx([2, 10, 6])
+    second = verdict._replace(row=row._replace(text="another"))
+    axis = claims_page.draw_headlines([verdict, second]).axes[0]
+    ends, middle, _, _, *at = ([*line.get_xdata()] for line in axis.lines[:6])
+    assert [*ends, *middle] == pytest.approx([2, 10, 6]) and at == [[0, 0], [1, 1]]
     assert axis.get_xlim()[1] > 10  # no interval is cut off
-    metrics = dict.fromkeys(regimes.METRICS, 0.2)
-    runs = [dict(evaluations=[metrics | {"pass@16": rate}]) for rate in (0.5, 0.5, 0.8)]
+    labels = [label.get_text().endswith(": another") for label in axis.get_yticklabels()]
+    shown = axis.get_title(), axis.lines[2].get_ydata()[0]
+    assert shown == (claims_page.BASES[0], labels.index(True))
+    metrics = dict.fromkeys(regimes.METRICS, 0.25)
+    rates = [metrics | {"pass@16": rate} for rate in (0.625, 0.5, 0.5, 0.8)]
+    runs = [dict(evaluations=[rates[0], end]) for end in rates[1:]]
     axis = claims_page.draw_plane(defaultdict(lambda: runs)).axes[0]
-    assert axis.lines[0].get_xydata().tolist() == [pytest.approx([0.2, 0.6])]
+    assert axis.lines[0].get_xydata().tolist() == [[0.25, 0.625], pytest.approx([0.25, 0.6])]
+    assert axis.lines[-2].get_ydata() == pytest.approx([0.6])  # the dot of the last one's end
     band = axis.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == pytest.approx((0.5, 0.7))
     solved = [dict(problems=dict(samples=256, end=dict(correct=[n, n]))) for n in (0, 0, 256)]
@@ -208,9 +220,16 @@ def test_figures_of_the_studies(monkeypatch):
     monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: maps.append(figure))
     regimes.draw({"long": cells})
     assert {text.get_text() for text in maps[0].axes[1].texts} == {"+0.333\n±1.434"}
+    assert [text.get_position() for text in maps[0].axes[1].texts] == [(j, 0) for j in range(6)]
     assert maps[0].axes[1].images[0].get_clim() == maps[0].axes[3].get_ylim() == (-0.1, 0.1)
     names = [text.get_text() for text in maps[0].axes[1].get_xticklabels()]
-    assert names == [*regimes.METHODS[1:]]
+    assert [maps[0].axes[1].get_title(), *names] == ["pass@16 minus GRPO's", *regimes.METHODS[1:]]
+    line = dict(rewards=[0.9] * 48, evaluations=[{"pass@1": 0.1}] * 4)
+    noise.draw({(verifier, "GRPO", 0): line for verifier in ("hole", "a bound")})
+    (axis, other), expected = maps[1].axes, ("reward by this verifier", "pass@1 by the right one")
+    assert [axis.get_title(), other.get_title()] == ["hole", "a bound"]
+    shown = {line.get_label(): [*line.get_xydata()[0]] for line in axis.lines}
+    assert shown == dict(zip(expected, ([1, 0.9], [0, 0.1]), strict=True))
     rates = {"pass@16": 0.8, "pass@4": 0.4, "pass@1": 0.2}
     logs = [[dict(step=1, reward=reward, entropy=0.6)] for reward in (0.3, 0.3, 0.9)]
     lines = [dict(eval=[dict(rates, step=0)], metrics=log) for log in logs]
@@ -276,7 +295,7 @@ def test_compare_has_a_table_with_standard_errors(tmp_path, capsys):
     """Two seeds by their spread, one run by its problems; labels are names of folders."""
     folders = [
         write_run(tmp_path / "mine-0", 3, seed=0),
-        write_run(tmp_path / "mine-1", 2, seed=1),
+        write_run(tmp_path / "mine-1", 2, seed=1, num_threads=4),
         write_run(tmp_path / "theirs", 2, script="fade.py"),
     ]
     eval_rows = (folders[1] / "eval.jsonl").read_text().replace('"pass@1": 0.5', '"pass@1": 0.4')
@@ -306,6 +325,7 @@ def test_compare_has_a_table_with_standard_errors(tmp_path, capsys):
         for axis in axes
     }
     assert {*axes[2].collections[0].get_paths()[0].vertices[:, 1]} == {0.25, 0.4, 0.5}  # its band
+    assert shown.keys() > {"entropy, mean of 10 steps", "pass@2"}
     at_k = shown["held-out pass@k"]  # k = 1 stands first
     firsts = {label: values[0] for label, (_, values) in at_k.items()}
     assert firsts == {"before": 0.25, "mine": 0.45, "theirs": 0.5}
