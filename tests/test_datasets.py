@@ -243,6 +243,7 @@ NO_QUESTIONS = (None, "", " ", 7, [], ["What?"], [dict(content="What?")])
 NO_QUESTIONS += ("\ud83d 1+1=", [ASKED | dict(content="\ud83d")])
 NO_QUESTIONS += ([ASKED | dict(content=None)], [ASKED | dict(content=[dict(type="image")])])
 NO_ANSWERS = (None, float("nan"), True, {"value": "0"}, ["1", {"value": "0"}], ["1", ["2"]])
+DEEP = '[{"a":' * 10**5  # more than a JSON parser follows
 NO_COUNTDOWN = ("3 9 5", "a b : 3", ": 3", "3 : ", "3.5 2 : 7", "٣ 9 : 5", None, 48)
 
 
@@ -254,7 +255,7 @@ NO_COUNTDOWN = ("3 9 5", "a b : 3", ": 3", "3 : ", "3.5 2 : 7", "٣ 9 : 5", None
         (read_question, [ASKED | dict(tool_calls=None)], (("user", "What?"),)),
         (read_question, json.dumps([ASKED]), (("user", "What?"),)),
         (read_question, '\n[ {"content": "What?", "role": "user"} ]', (("user", "What?"),)),
-        *((read_question, cell, cell) for cell in ('[{"role" is no JSON', '[{"a": 1}, 2]')),
+        *((read_question, cell, cell) for cell in ('[{"role" is no JSON', '[{"a": 1}, 2]', DEEP)),
         (read_question, IN_PARTS, (("user", "A?A?"),)),
         *((read_question, cell, "") for cell in NO_QUESTIONS),
         (answer_text, 27.0, "27"),

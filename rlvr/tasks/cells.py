@@ -18,7 +18,7 @@ def read_question(cell) -> str | tuple:
     JSON. A content is a text, or a list of parts {"type": "text", "text": ...}.
     """
     if isinstance(cell, str) and re.match(r"\s*\[\s*{", cell):
-        with contextlib.suppress(ValueError, TypeError):
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
             turns = json.loads(cell)
             cell = turns if all({"role", "content"} <= {*turn} for turn in turns) else cell
     if isinstance(cell, str):

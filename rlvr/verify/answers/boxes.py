@@ -106,11 +106,18 @@ def names_another(opening: str, letter: str, mark: str, text: str) -> bool:
     other = re.escape(following) if mark == "." else rf"(?!{letter}){one}"
     end = {"": r" (?=\(|[A-Z0-9]\w)", "-": " - "}.get(mark, re.escape(mark) + r" (?=\S)")
     alike = rf"(?<=\S )(?<!\([^()]*){re.escape(opening)}{other}{end}"
-    ways = [rf"^(?:{marked})+$", rf"{AND} ?(?:{marked}|{one}$)", alike]
-    ways += [rf"(?<=\S )\({one}\) (?=\S)", rf"^\((?:(?:or|and|no|also|maybe|possibly),? )+{one}"]
-    ways += [r"^(?:is |\()(?:not correct|incorrect|wrong|false)\b"]
-    ways += [rf"(?<!\w)\((?!{letter}){one}\)$"] * bool(opening)  # (B) plus (C)
-    ways += [rf"(?<!\w)(?![aAI{letter}]){one}(?!\w)"] * (mark == ",")  # B, or maybe C
+    ways = [
+        rf"^(?:{marked})+$",  # A) B)
+        rf"{AND} ?(?:{marked}|{one}$)",  # A or B
+        alike,  # A) 1 B) 2
+        rf"(?<=\S )\({one}\) (?=\S)",  # A. cat (B) dog
+        rf"^\((?:(?:or|and|no|also|maybe|possibly),? )+{one}",  # A (or B)
+        r"^(?:is |\()(?:not correct|incorrect|wrong|false)\b",
+    ]
+    if opening:
+        ways.append(rf"(?<!\w)\((?!{letter}){one}\)$")  # (A) plus (B)
+    if mark == ",":
+        ways.append(rf"(?<!\w)(?![aAI{letter}]){one}(?!\w)")  # A, or maybe B
     return not re.match(OF_OPTIONS, text) and any(re.search(way, text) for way in ways)
 
 
