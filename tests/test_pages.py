@@ -518,8 +518,6 @@ def test_rewards_of_verify_countdown(nano, monkeypatch):
 
     monkeypatch.setattr(nano, "verify", check)
     nano.main()
-    held_out = [nano.make_problem(held_out=True) for _ in range(9)]
-    assert not any((sum(numbers) + target) % 7 for numbers, target in held_out)
     assert 30 < sum(rewards) < len(rewards) - 30
     for text in ("9**9**9", "9//9+9", "(9)(9)+9", "(9+9+9", "9/(9-9)", "9+9+9</answer><answer>9"):
         assert verify(f"<answer>{text}</answer>", [9, 9, 9], 27) == 0
