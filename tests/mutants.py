@@ -189,7 +189,8 @@ default_runs studies/papers/default_runs.py by studies
     import mean, stdev => import mean, pstdev as stdev
     (("reward", "reward", => (("entropy", "reward",
 regimes studies/claims/regimes.py by studies
-    return mine - theirs => return theirs - mine
+    metric, method) - side_values(cells, metric, other)
+        => metric, other) - side_values(cells, metric, method)
 verifiers_that_err studies/claims/noise.py by studies
     line['rewards'][-8:] => line['rewards'][:8]
 measured studies/claims/runs.py by studies

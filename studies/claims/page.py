@@ -27,7 +27,16 @@ from studies.claims.rows import (
     RUNS,
     Row,
 )
-from studies.claims.rule import LOOKS, WORDS, Verdict, differences, interval, judge_all, matched
+from studies.claims.rule import (
+    LEVEL,
+    LOOKS,
+    WORDS,
+    Verdict,
+    differences,
+    interval,
+    judge_all,
+    matched,
+)
 from studies.claims.runs import FIELD_PLAN, MODEL_PLAN, PLAN, TRUST_PLAN, rates_to_try
 
 COLORS = dict(zip(WORDS, ("#009E73", "#56B4E9", "#E69F00", "#D55E00", "#777777"), strict=True))
@@ -145,7 +154,7 @@ def short_interval(low: float, high: float) -> str:
     return f"[{low:+.2g},{high:+.2g}]"
 
 
-def difference_cell(values, level: float = 0.05) -> str:
+def difference_cell(values, level: float = LEVEL) -> str:
     """A mean difference with its interval."""
     mean, low, high = interval(values, level)
     return f"{mean:+.3f} {short_interval(low, high)}"

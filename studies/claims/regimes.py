@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from studies.claims import runs
 from studies.claims.page import difference_cell
 from studies.claims.rows import MIDDLE, OF_HEADLINES
-from studies.claims.rule import interval, of_problems
+from studies.claims.rule import LEVEL, interval, side_values
 from studies.claims.runs import PLAN, RESULTS, Job, Plan
 
 METHODS = "GRPO", "A-GRAE", "AsymGRPO", "FADE", "CW-GRPO", "two-stage GRPO", "two-stage GRPO-N"
@@ -97,16 +97,12 @@ def last(line: dict, metric: str) -> float:
 
 def differences(cells: dict, method: str, other: str, metric: str) -> np.ndarray:
     """What a method's last evaluation has more of a metric than another's, [seeds, problems]."""
-    mine, theirs = (
-        np.array([of_problems(line, metric, "end") for line in cells[name]])
-        for name in (method, other)
-    )
-    return mine - theirs
+    return side_values(cells, metric, method) - side_values(cells, metric, other)
 
 
 def level_of(apart: np.ndarray) -> float:
-    """The share of intervals that may miss the truth; a second look, at more seeds, gets half."""
-    return 0.025 if len(apart) > SEEDS else 0.05
+    """The level of an interval; after a second look, at more seeds, it is shared by both."""
+    return LEVEL / 2 if len(apart) > SEEDS else LEVEL
 
 
 def tokens_of(line: dict, plan: Plan) -> float:

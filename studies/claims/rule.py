@@ -14,7 +14,7 @@ LOOKS = (8, 16)  # seeds at which a row is judged
 WORDS = "holds", "smaller", "none", "reversed", "unclear"
 LEVEL = 0.05  # of an interval that misses the truth
 CURVE = "pass@1", "pass@4", "pass@16", "entropy", "answer_entropy", "greedy"  # of evaluations
-OF_PROBLEMS = "pass@1", "pass@4", "pass@16", "answer_entropy"  # are kept for each problem
+OF_PROBLEMS = "pass@1", "pass@4", "pass@16", "pass@256", "answer_entropy"  # kept for each problem
 WINDOW = 10  # steps of the mean reward that "reach" is about
 
 
@@ -63,7 +63,7 @@ def standard_error(values) -> tuple[float, float]:
     return float(total / values.size) ** 0.5, freedom
 
 
-def interval(values, level: float = 0.05) -> tuple[float, float, float]:
+def interval(values, level: float = LEVEL) -> tuple[float, float, float]:
     """Mean, and lower and upper end of its interval, which misses the truth with this level."""
     mean, (error, freedom) = float(np.mean(values)), standard_error(values)
     half = quantile(1 - level / 2, freedom) * error
