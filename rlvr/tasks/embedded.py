@@ -5,6 +5,7 @@ import json
 import operator
 import random
 import zlib
+from collections.abc import Iterator
 from fractions import Fraction
 
 from rlvr import progress
@@ -135,15 +136,21 @@ def draw_gym(name: str, config) -> tuple[list[Problem], list[Problem]]:
     # the package makes problem i from seed + i, so the two seeds are far apart
     draws = (evaluation, 10**6, config.eval_problems), (training, 0, is_trained_on * 10**6)
     for problems, seed, count in draws:
-        entries = open_gym(name, seed)
-        with loading(name, Exception):  # of wrong values that are noticed only now
-            for entry in itertools.islice(entries, count):
-                progress.count(f"{name}: making problems", len(problems), min(count, len(entries)))
-                if entry["question"] not in evaluation:
-                    gold = json.dumps(entry | dict(set=name), default=str)
-                    problem = Problem(entry["question"], gold, "reasoning_gym", level_of(entry))
-                    problems[problem.prompt] = problem
+        for entry in draw_entries(name, seed, count):
+            if entry["question"] not in evaluation:
+                gold = json.dumps(entry | dict(set=name), default=str)
+                problem = Problem(entry["question"], gold, "reasoning_gym", level_of(entry))
+                problems[problem.prompt] = problem
     return [*training.values()], [*evaluation.values()]
+
+
+def draw_entries(name: str, seed: int, count: int) -> Iterator[dict]:
+    """Yield a set's first entries. Raise a UserError for a wrong value that only they show."""
+    entries = open_gym(name, seed)
+    with loading(name, Exception):
+        for i, entry in enumerate(itertools.islice(entries, count)):
+            progress.count(f"{name}: making problems", i, min(count, len(entries)))
+            yield entry
 
 
 def level_of(entry: dict) -> str:
