@@ -150,9 +150,9 @@ class Config:
                 self.system_prompt = Path(self.system_prompt).read_text(encoding="utf-8").strip()
 
     def __setattr__(self, name: str, value) -> None:
-        """Set a flag. After `configure`, UserError for one that has chosen other flags' values."""
+        """Set a flag. UserError after `configure` if defaults of other flags depend on it."""
         if self.typed is not None and name in ("variant", "model", "dataset", "eval_dataset"):
-            raise UserError(f"{name} decides what other flags are: use configure({name}={value!r})")
+            raise UserError(f"other flags depend on {name}: use configure({name}={value!r})")
         super().__setattr__(name, value)
 
     def check(self) -> None:

@@ -44,7 +44,7 @@ def load_policies(config: Config):
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     others = {*config.train_names, *config.eval_names} - {"countdown"}
     if config.model in TINY and others and config.verifier == "math":
-        hint = "see --model, and for a file of Countdown problems --verifier countdown"
+        hint = "give another --model, or --verifier countdown for a file of such problems"
         progress.write(f"the tiny policies know Countdown alone: {hint}")
     if not config.tie_word_embeddings and config.uses_vllm(device.type == "cuda"):
         raise UserError("--no_tie_word_embeddings is for --engine hf")

@@ -78,7 +78,7 @@ def read_parquet(file: str, wanted: set) -> Iterator[dict]:
 
 def rows_of(table) -> list[dict]:
     """Return the rows of an Arrow table, with cells as they are written."""
-    # float64 is called double
+    # float16 and float32, also within others; float64 is called double
     kinds = {field.name: field.type for field in table.schema if "float" in str(field.type)}
     rows = table.to_pylist()
     for row in rows:

@@ -84,8 +84,9 @@ STYLES = "|".join(name[1:] for name, meaning in MEANING.items() if not meaning.s
 LOOKS = rf"\\(?:[^A-Za-z]|(?:{STYLES})(?![A-Za-z]))|{TEXT}|[$*`{{}}\"<✓✅]|(?<!-)>"
 LOOKS += r"|(?<![^\W_])[#_']|_(?![^\W_]|\{)|(?<='.*)'"
 ANSWER = r"(?:the |my )?(?:(?:correct|right|best|final) )?(?:answer|option|choice)(?: is)?[ :]*"
-LEAD = rf"(?i)^(?:{ANSWER}|(?:正确|答案|选项|[故应]?选择?|[是为])[ :]*)+|选项$"
-LEAD += r"| is (?:the )?(?:correct|right)(?: (?:answer|option|choice))?\.?$"
+# what stands around an option and names no other: the answer is B, B is right
+AROUND = rf"(?i)^(?:{ANSWER}|(?:正确|答案|选项|[故应]?选择?|[是为])[ :]*)+|选项$"
+AROUND += r"| is (?:the )?(?:correct|right)(?: (?:answer|option|choice))?\.?$"
 # (B) and B. Paris, with the option's text
 OPTION = re.compile(
     r"([(\[]?) ?([A-Za-z]|\d\d?(?![:.]\d)) ?(?:([.:)\]]*)"
@@ -137,7 +138,7 @@ def read_choice(text: str) -> str | None:
     """
     if len(text) > LONGEST:
         return None
-    text = re.sub(LEAD, "", " ".join(re.sub(LOOKS, " ", normal(text)).split()))
+    text = re.sub(AROUND, "", " ".join(re.sub(LOOKS, " ", normal(text)).split()))
     match = OPTION.fullmatch(text) or A_NAME.fullmatch(text)
     if not match or match[5] and names_another(match[1], match[2], match[4].strip(), match[5]):
         return None

@@ -75,7 +75,7 @@ ARITHMETIC = [  # rewrites of plain LaTeX to arithmetic, applied in this order
     (r"[{}]", ""),
     (r"(?:^|(?<==)) *10\^", "1*10^"),
     (r"^[^\d=:]*(?<!\b(?i:not|least|most|than|except) ?)(?::|\bis\b)", "="),  # the answer is 5
-    # no value: x >= 5, and x = 5, y = 6
+    # a sign that no number has, for what has no value: x >= 5, and x = 5, y = 6
     (r"[<>]=|(?<!\d)!=|(?<==[^=]*\d[\w ]*)(?:[,;]|\\\\|\b(?:and|or)\b) ?[^\W\d]\w* ?=", "<"),
 ]
 NUMBER = re.compile(
