@@ -295,6 +295,26 @@ def test_what_the_front_page_says(tmp_path):
     assert f"α = {alpha:.3f}    δ = {delta:.3f}" in worked
 
 
+CHART = """
+chart("chart-pass", { title: "a", label: "b", width: 158, height: 182, x: [0, 10], y: [0, 1],
+  xTicks: [5], yTicks: [0.5], mark: 5, dots: [[5, 0.5], [5, 1.5]],
+  bands: [{ points: [[0, 0, 1], [10, 0, 1]] }],
+  lines: [{ points: [[0, 0], [10, 1]], label: ["c", 5, 0.5] }] });
+const nodes = document.querySelectorAll("#chart-pass :is(line, text, path, circle)");
+const names = ["d", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy"];
+const seen = [...nodes].map((one) => names.map((name) => one.getAttribute(name)).join(" ").trim());
+"""
+
+
+def test_a_chart_of_the_front_page_by_hand(tmp_path):
+    """It is 100 pixels wide and high between its margins, and one of its dots is out of range."""
+    _, seen = open_page(tmp_path, PAGE, CHART)
+    title, label, of_y, of_x, name, dot = "0 15", "146 176", "39 87", "96 152", "96 82", "96.0 82.0"
+    grid, mark = "46 146 82 82", "96 96 32 132"
+    paths = ["M46.0 132.0L146.0 132.0L146.0 32.0L46.0 32.0Z", "M46.0 132.0L146.0 32.0"]
+    assert seen == [title, label, grid, of_y, of_x, mark, *paths, name, dot]
+
+
 USE_ALL = """
 const root = document.documentElement;
 const seen = [root.scrollWidth];
