@@ -297,6 +297,8 @@ def parse(text: str) -> list:
 
     if re.fullmatch(r"-?\d{1,300}", text):
         return [sympy.Integer(int(text))]
+    if re.fullmatch(r"-?\d{1,9}\.\d{1,5}", text):
+        return [sympy.Float(text, "")]  # with the zeros that it ends with
     if UNREADABLE.search(
         re.sub(rf"{TEXT}(?!lcm|gcd)[^{{}}]*\}}|\\(?!gcd|lcm|[lc]?dots)[A-Za-z]+", ";", text)
     ):

@@ -120,9 +120,11 @@ def is_near(gold: Number, answer: Number) -> bool:
 
 
 def digits_of(decimal: str) -> int:
-    """Count the significant digits of a decimal, without trailing zeros after its first place."""
+    """Count the significant digits of a decimal as it is written: 12.30 has four."""
     number = Decimal(decimal)
-    return max(len(number.normalize().as_tuple().digits), number.adjusted() + 2 if number else 0)
+    if len(number.as_tuple().digits) == 15:  # sympy fills most decimals up with zeros
+        number = number.normalize()
+    return max(len(number.as_tuple().digits), number.adjusted() + 2 if number else 0)
 
 
 def same_time(gold: str, answer: str) -> bool | None:
