@@ -295,10 +295,8 @@ def parse(text: str) -> list:
     from latex2sympy2_extended.latex2sympy2 import ConversionConfig, NormalizationConfig
     from sympy.core.function import AppliedUndef
 
-    if re.fullmatch(r"-?\d{1,300}", text):
-        return [sympy.Integer(int(text))]
-    if re.fullmatch(r"-?\d{1,9}\.\d{1,5}", text):
-        return [sympy.Float(text, "")]  # with the zeros that it ends with
+    if re.fullmatch(r"-?\d{1,300}(\.\d{1,9})?", text):  # a decimal with the zeros at its end
+        return [sympy.Float(text, "") if "." in text else sympy.Integer(text)]
     if UNREADABLE.search(
         re.sub(rf"{TEXT}(?!lcm|gcd)[^{{}}]*\}}|\\(?!gcd|lcm|[lc]?dots)[A-Za-z]+", ";", text)
     ):
