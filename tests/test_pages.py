@@ -269,9 +269,10 @@ def test_what_the_front_page_says(tmp_path):
     script += "  spans[0].style.backgroundColor, bar.querySelector('i').style.left === '50%']);"
     script += "seen.push(document.querySelector('.chosen').style.backgroundColor);"
     script += "state.epsilon = 0.5; drawUpdate(); seen.push(byId('clip-count').textContent);"
+    script += "seen.push(document.querySelector('#token :is(.right, .wrong)').className);"
     _, (clipped, count, *texts) = open_page(tmp_path, PAGE, script)
     story, answers, chart, worked, token, *passes, method, curves, two = texts[:10]
-    *tints, color, of_one = texts[10:]
+    *tints, color, of_one, kind = texts[10:]
     assert clipped > 0 and re.search(f"^{clipped} of .* in pass 4$", count)
     assert re.search(r"^1 of \d+ tokens is clipped", of_one)
     kinds = {(mark, color[11:15], goes_right) for mark, color, goes_right in tints}
@@ -283,6 +284,7 @@ def test_what_the_front_page_says(tmp_path):
     sign, limit = re.search("1 ([+\u2212]) \u03b5 = ([\\d.]+): clipped", token).groups()
     assert float(limit) == pytest.approx(value_of(f"1 {sign} {NUMBERS['epsilon']}"))
     assert ("good" if sign == "+" else "bad") in color
+    assert (kind == "right") == ("A = +" in token)
     old, now, ratio = re.search(r"prob: (.*) when.*, (.*) in .*\) = ([\d.]+)", token).groups()
     assert math.exp(value_of(now) - value_of(old)) == pytest.approx(float(ratio), abs=1e-3)
     for key in ("pass@1", "pass@16"):
@@ -326,7 +328,19 @@ for (const input of document.querySelectorAll("input[type=range]"))
   }
 for (const control of [...document.querySelectorAll("button, input[type=checkbox]")].slice(0, 99))
   control.click();
-seen.push(root.scrollWidth, root.clientWidth, document.body.textContent.length);
+for (const card of document.querySelectorAll("[tabindex='0']"))
+  for (const key of [...Array(99).fill("ArrowDown"), ...Array(99).fill("ArrowRight")])
+    card.dispatchEvent(new KeyboardEvent("keydown", { key }));
+const outside = []; // of their figures, or nowhere
+for (const svg of document.querySelectorAll("svg[viewBox]")) {
+  const sizes = svg.getAttribute("viewBox").split(" ").slice(2).map(Number);
+  for (const [i, names] of [["x", "x1", "x2", "cx"], ["y", "y1", "y2", "cy"]].entries())
+    for (const name of names)
+      for (const node of svg.querySelectorAll(`[${name}]`))
+        if (!(node.getAttribute(name) >= 0 && node.getAttribute(name) <= sizes[i]))
+          outside.push(node.outerHTML);
+}
+seen.push(root.scrollWidth, root.clientWidth, document.body.textContent.length, outside);
 """
 
 
@@ -334,8 +348,8 @@ seen.push(root.scrollWidth, root.clientWidth, document.body.textContent.length);
 @pytest.mark.parametrize("name", ["index.html", "playground.html", *TOURS])
 def test_on_a_phone(name, tmp_path):
     """As a page opens, and when all sliders and buttons have been used."""
-    errors, (*widths, length) = open_page(tmp_path, (DOCS / name).read_text(), USE_ALL)
-    assert errors == [] and len({*widths}) == 1 and length > 1000
+    errors, (*widths, length, outside) = open_page(tmp_path, (DOCS / name).read_text(), USE_ALL)
+    assert (errors, outside) == ([], []) and len({*widths}) == 1 and length > 1000
 
 
 # Sizes that differ from each other: B 8, G 3, N 24, n 12, m 7 or less, and T some 26.

@@ -29,7 +29,7 @@ README = ROOT / "README.md"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("study", ["claims/many", "papers/language_model", "papers/make_bases"])
+@pytest.mark.parametrize("study", "claims/many claims/noise papers/language_model".split())
 def test_help_from_any_folder(study, tmp_path):
     done = run_study(study, "--help", folder=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -343,7 +343,7 @@ def test_throughput_by_its_command(tmp_path):
     command = ["--alone", "--work", "tiny", "--rounds", "1"]
     done = run_study("speed/throughput", *command, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "| tokens/s | " in done.stdout
+    assert re.search(r"\| tokens/s \| [1-9]", done.stdout)
 
 
 # of two differences, an interval is 12.706 standard errors to both sides
