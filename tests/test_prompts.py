@@ -208,28 +208,27 @@ def test_draw_countdown(numbers, sizes):
         assert (len(drawn[0]), len(drawn[1])) == (4096, 99)
 
 
-def facts_of(problem):
-    """What is done with which numbers, and as an expression, whatever the wording."""
+def expression_of(problem):
+    """What is asked for, with the larger number first if their order is free."""
     text = problem.prompt.lower()
     a, b, *c = map(int, re.findall(r"\d+", text))
     low, high = sorted((a, b))
     if re.search(r"\*|times|multiply", text):
-        return "product", (low, high), f"{high}*{low}"
+        return f"{high}*{low}"
     if not re.search("-|minus|subtract", text):
-        return "sum", (low, high), f"{high}+{low}"
+        return f"{high}+{low}"
     if c:
-        return "chain", (low, high, *c), f"{high}+{low}-{c[0]}"
-    a, b = (b, a) if "from" in text else (a, b)
-    return "difference", (a, b), f"{a}-{b}"
+        return f"{high}+{low}-{c[0]}"
+    return f"{b}-{a}" if "from" in text else f"{a}-{b}"
 
 
 @pytest.mark.parametrize(
     "level, kinds, smallest, largest",
     [
-        ("1", {"sum", "difference"}, 1, 20),
-        ("2", {"sum", "difference", "chain"}, 10, 99),
-        ("3", {"product"}, 10, 99),
-        ("4", {"sum", "difference", "product", "chain"}, 100, 999),
+        ("1", {"+", "-"}, 1, 20),
+        ("2", {"+", "-", "+-"}, 10, 99),
+        ("3", {"*"}, 10, 99),
+        ("4", {"+", "-", "*", "+-"}, 100, 999),
     ],
 )
 def test_levels(monkeypatch, level, kinds, smallest, largest):
@@ -241,20 +240,20 @@ def test_levels(monkeypatch, level, kinds, smallest, largest):
     assert len({*training}) == len(training) and (level in "13" or len(training) == 1000)
     for problems, are_held_out in ((training, False), (held_out, True)):
         for problem in problems:
-            expression = facts_of(problem)[2]
+            expression = expression_of(problem)
             assert eval(expression) == int(problem.gold) >= 0
             assert (zlib.crc32(expression.encode()) % 10 == 0) == are_held_out
             assert (problem.verifier, problem.level) == ("last_number", f"level {level}")
-    assert len({facts_of(problem)[2] for problem in held_out}) == len(held_out) == 42
+    assert len({*map(expression_of, held_out)}) == len(held_out) == 42
     assert len({re.sub(r"\d+", "", each.prompt) for each in training}) == 3 * len(kinds)
     assert level != "1" or "0" in {problem.gold for problem in training}
-    assert level != "1" or len({facts_of(each)[2] for each in training}) > 345  # of 378
-    found = [facts_of(problem) for problem in training + held_out]
-    assert {kind for kind, *_ in found} == kinds
-    numbers = [number for kind, those, _ in found for number in those[kind == "product" :]]
+    assert level != "1" or len({*map(expression_of, training)}) > 345  # of 378
+    found = [*map(expression_of, training + held_out)]
+    assert {re.sub(r"\d+", "", expression) for expression in found} == kinds
+    factors = {int(each.partition("*")[2]) for each in found if "*" in each}
+    assert factors == ({*range(2, 10)} if "*" in kinds else set())
+    numbers = [int(x) for each in found for x in re.findall(r"\d+", each.partition("*")[0])]
     assert (min(numbers), max(numbers)) == (smallest, largest)
-    factors = {those[0] for kind, those, _ in found if kind == "product"}
-    assert factors == ({*range(2, 10)} if "product" in kinds else set())
 
 
 SUMS, GCD = "reasoning_gym:chain_sum:max_terms=3:max_digits=1:size=300", "reasoning_gym:gcd"
