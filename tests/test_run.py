@@ -223,21 +223,10 @@ def test_what_is_counted_keeps_no_graph_and_has_one_shape():
         update.add(own.sum(), mask, log_ratio, clip=torch.ones(1, 1))
 
 
-def test_the_peak_of_the_memory(monkeypatch):
-    """Linux counts that of a process in KiB, and a Mac in bytes."""
-    monkeypatch.setattr("resource.getrusage", lambda _: SimpleNamespace(ru_maxrss=2_000_000))
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 10**9 * device.index)
-    for case in ("linux cpu 2.048", "darwin cpu 0.002", "linux cuda:3 3"):
-        system, device, peak = case.split()
-        monkeypatch.setattr(sys, "platform", system)
-        assert rlvr.machine.peak_memory_gb(torch.device(device)) == pytest.approx(float(peak))
-
-
 @pytest.mark.parametrize(
     "error, shown",
     [
         (UserError("--numbers takes\n2, 3 and 4"), "--numbers takes 2, 3 and 4\n"),
-        (MemoryError("no more"), "out of memory"),
         (torch.OutOfMemoryError("no more"), "--microbatch_tokens"),
         (OSError("no such file"), None),
     ],
@@ -265,21 +254,16 @@ def test_what_the_user_can_mend_is_one_line(capsys, monkeypatch, error, shown):
 
 @pytest.mark.usefixtures("no_evaluation")
 def test_advantages_that_are_not_finite_are_named_with_their_group(run, monkeypatch):
-    seen = []
-
     def wrong(batch, _):
-        seen.append(batch.rewards)
-        bad = torch.zeros(4, 8, batch.loss_mask.shape[1])
+        batch.rewards[1] = torch.tensor([1.0, 0.25, 0.0, 0.5])
+        bad = torch.zeros(4, 4, batch.loss_mask.shape[1])
         bad[1, 2, 1] = torch.inf  # of one token
         return bad, {}
 
     monkeypatch.setattr(grpo.main, "__defaults__", (wrong,))
-    result = run("grpo", num_generations=8)
-    rewards = ", ".join(f"{reward:g}" for reward in seen[0][1].tolist())
-    told = f"the advantages of group 1 are NaN or infinite; its rewards are {rewards}. "
-    assert refused(result, "grpo", told)
-    # before the update
-    assert not Path("run/metrics.jsonl").exists() and "no update" not in result.out
+    told = "the advantages of group 1 are NaN or infinite; its rewards are 1, 0.25, 0, 0.5. "
+    assert refused(run("grpo"), "grpo", told)
+    assert not Path("run/metrics.jsonl").exists()  # before the update
 
 
 def test_the_line_that_says_why_is_told():
@@ -344,17 +328,11 @@ def test_every_variant_trains(run, script, variant):
             assert row["grad_norm"] > 0
 
 
-CHAT = (
-    "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-    "{% if add_generation_prompt %}<think>{% endif %}"
-)
-
-
 def test_a_local_model_and_two_data_sets(run, monkeypatch):
     """The defaults become those of large models, and an evaluation has a line for each set."""
     monkeypatch.setattr("rlvr.tasks.datasets.load_problems", runs.real_load_problems)
     policy, _, tokenizer = rlvr.policy.models.load_policies(Config())
-    tokenizer.chat_template = CHAT
+    tokenizer.chat_template = "{{ messages[0]['content'] }}<think>"
     rlvr.training.checkpoints.save_folder(Path("chat"), policy, tokenizer)
     sums = [dict(question=f"{i} 1 : ", gold=i + 1) for i in range(20)]
     sums = write(Path("sums.jsonl"), sums)
