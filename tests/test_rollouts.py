@@ -2,7 +2,6 @@
 
 import contextlib
 import random
-import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +14,7 @@ from rlvr.machine.ranks import from_rank_0
 from rlvr.rollout.noise import add_noise
 from rlvr.rollout.rollouts import check_context, rollout_metrics, room_after
 from rlvr.rollout.samplers import Sampler
-from rlvr.rollout.turns import MAX_TURNS, complete_in_turns
+from rlvr.rollout.turns import complete_in_turns
 from rlvr.show import read_rows
 from rlvr.tasks.embedded import make_countdown
 from rlvr.tasks.problems import Problem, ProblemStream, Sample
@@ -176,26 +175,23 @@ def test_rollout_metrics_by_hand(monkeypatch):
     assert rollout_metrics(samples[4:], 2) == expected
 
 
-@pytest.mark.parametrize(
-    "context, wanted, fits",
-    [(136, 36, True), (136, 37, False), (101, 1, True), (100, 1, False), (None, 9**9, True)],
-)
-def test_a_prompt_and_a_completion_have_to_fit_together(tiny, context, wanted, fits):
+def test_a_prompt_and_a_completion_have_to_fit_together(tiny):
     """A prompt of 100 tokens, beside a shorter one. A checkpoint may set no limit."""
-    settings = {"max_position_embeddings": context} if context else {}
-    given = SimpleNamespace(config=transformers.PreTrainedConfig(**settings)), tiny[1]
-    given = *given, [Problem("1" * 8, "1"), Problem("1" * 100, "1")]
-    told = f"^a prompt of 100 tokens .* of {wanted} exceed the policy's context of {context}; lower"
-    for check in (
-        lambda: check_context(*given, Config(max_completion_length=wanted)),
-        lambda: room_after(*given, wanted),
-    ):
-        with contextlib.nullcontext() if fits else pytest.raises(UserError, match=told):
-            assert check() in (None, (context or sys.maxsize) - 100)
-    with contextlib.nullcontext() if context != 100 else pytest.raises(UserError):
-        assert room_after(*given) == (context or sys.maxsize) - 100
-    if context == 136:
-        check_context(given[0], None, given[2], Config(max_completion_length=34))  # encodes none
+    policy = SimpleNamespace(config=transformers.PreTrainedConfig(max_position_embeddings=136))
+    problems = [Problem("1" * 8, "1"), Problem("1" * 100, "1")]
+    given = policy, tiny[1], problems
+    check_context(*given, Config(max_completion_length=36))
+    assert room_after(*given, 36) == 36
+    told = "^a prompt of 100 tokens .* of 37 exceed the policy's context of 136; lower"
+    for check, wanted in ((check_context, Config(max_completion_length=37)), (room_after, 37)):
+        with pytest.raises(UserError, match=told):
+            check(*given, wanted)
+    check_context(policy, None, problems, Config(max_completion_length=34))  # encodes none
+    policy.config.max_position_embeddings = 100
+    with pytest.raises(UserError):  # for not one token is left
+        room_after(*given)
+    policy.config = transformers.PreTrainedConfig()
+    check_context(*given, Config(max_completion_length=9**9))
 
 
 ONE = dict(temperature=1.0, top_p=1.0)
@@ -226,42 +222,35 @@ def test_calculate(text, reply):
     assert calculate(text) == reply
 
 
-# Each: the turns, the limit, what is written in each turn; and what comes of it: the texts, where
-# the replies stand, and how many tokens were allowed in each turn.
+# Each: the limit, and what is written in each turn; and what comes of it: the texts, where the
+# replies stand, and how many tokens were allowed in each turn.
 SCENES = [
-    # the last turn is written to its end, whatever it holds
-    (2, 48, [["7*8="], ["+1=9<eos>"]], ["7*8=56+1=9<eos>"], [[range(4, 6)]], [48, 42]),
     # a reply needs room for one more token
-    (8, 6, [["7*8="]], ["7*8="], [[]], [6]),
-    (8, 7, [["7*8="], ["<eos>"]], ["7*8=56<eos>"], [[range(4, 6)]], [7, 1]),
-    # behind a call without an answer the policy goes on by itself, in a turn
+    (6, [["7*8="]], ["7*8="], [[]], [6]),
+    (7, [["7*8="], ["<eos>"]], ["7*8=56<eos>"], [[range(4, 6)]], [7, 1]),
+    # behind a call without an answer the policy goes on by itself, in a turn; the last one is
+    # written to its end, whatever it holds
     (
-        *(3, 48, [["7/0="], ["1 7*8="], ["<eos>"]]),
-        *(["7/0=1 7*8=56<eos>"], [[range(4, 4), range(10, 12)]], [48, 44, 36]),
-    ),
-    # the last turn that there is
-    (
-        *(MAX_TURNS, 48, [["7/0="]] * 8, ["7/0=" * 8]),
+        *(48, [["7/0="]] * 7 + [["7*8=7/0="]], ["7/0=" * 7 + "7*8=7/0="]),
         *([[range(i, i) for i in range(4, 32, 4)]], [*range(48, 16, -4)]),
     ),
     # two are asked for together, and the longer one is cut at its own limit
     (
-        *(8, 14, [["1+1=", "1+1+7*8="], [")" * 10, ")" * 10]]),
+        *(14, [["1+1=", "1+1+7*8="], [")" * 10, ")" * 10]]),
         *(["1+1=2" + ")" * 9, "1+1+7*8=58" + ")" * 4], [[range(4, 5)], [range(8, 10)]], [14, 9]),
     ),
     # one that has finished is not asked again
     (
-        *(8, 20, [["1<eos>", "<think>7*8=", "9-1="], ["</think><eos>", "+2+3="], ["<eos>"]]),
+        *(20, [["1<eos>", "<think>7*8=", "9-1="], ["</think><eos>", "+2+3="], ["<eos>"]]),
         ["1<eos>", "<think>7*8=56</think><eos>", "9-1=8+2+3=13<eos>"],
         *([[], [range(5, 7)], [range(4, 5), range(10, 12)]], [20, 15, 8]),
     ),
 ]
 
 
-@pytest.mark.parametrize("max_turns, limit, script, texts, replies, rooms", SCENES)
-def test_scenes(tiny, monkeypatch, max_turns, limit, script, texts, replies, rooms):
+@pytest.mark.parametrize("limit, script, texts, replies, rooms", SCENES)
+def test_scenes(tiny, limit, script, texts, replies, rooms):
     """Each turn goes on from the ids so far. The tool's tokens have log-probs of 0."""
-    monkeypatch.setattr("rlvr.rollout.turns.MAX_TURNS", max_turns)
     sampler = Scripted(tiny[1], script, tool="calculator")
     prompts = [[i] for i in range(len(texts))]
     found = complete_in_turns(sampler, prompts, temperature=0.7, top_p=0.9, max_tokens=limit)
@@ -272,7 +261,7 @@ def test_scenes(tiny, monkeypatch, max_turns, limit, script, texts, replies, roo
         assert each.logprobs == [-1.0 * (i not in by_tool) for i in range(len(each.ids))]
     assert [call[3] for call in sampler.calls] == rooms
     offered = [bool(call[4]) for call in sampler.calls]  # the tool
-    assert offered == [turn < max_turns for turn in range(1, len(rooms) + 1)]
+    assert offered == [turn < 8 for turn in range(1, len(rooms) + 1)]
     for asked, *how in sampler.calls:
         assert how[:2] == [0.7, 0.9]
         assert all(found[i].ids[: len(ids)] == ids for i, *ids in asked)
