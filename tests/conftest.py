@@ -127,18 +127,3 @@ def parsed(monkeypatch, tmp_path):
         return rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
 
     return parse
-
-
-@pytest.fixture
-def no_model(bare, monkeypatch):
-    """no_model(script, *arguments): `bare` with small flags; a policy that is loaded fails it."""
-
-    def fail(*_, **__):
-        pytest.fail("a policy was loaded")  # no Exception, which load_policies would catch
-
-    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", fail)
-
-    def run_without_a_model(script, *given):
-        return bare(script, *arguments(**SMALL), *given)
-
-    return run_without_a_model

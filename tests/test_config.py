@@ -20,6 +20,7 @@ from rlvr.training.checkpoints import save_folder
 
 import pytest
 import torch
+from local_sets import write
 from runs import SCRIPTS, arguments, module_of, refused
 
 import common
@@ -37,7 +38,6 @@ grpo --epsilon 20 :: --epsilon must be at most 1
 grpo --beta nan :: --beta must be a number below 2^31, got nan
 grpo --seed 2147483648 :: --seed must be a number below 2^31
 fade --learning_rate -1e-4 :: --learning_rate must be at least 0, got -0.0001
-grpo --epsilon -.5 :: --epsilon must be above 0, got -0.5
 grpo --reward_noise 0.2,1.5 :: --reward_noise takes two rates from 0 to 1
 grpo --numbers 2 :: teach one by python studies/papers/make_bases.py weak --numbers 2 --out
 grpo --numbers 3,5 --model weak :: --numbers takes 2, 3, 4, separated
@@ -71,14 +71,11 @@ baselines --advantage mix_pass_k :: --advantage mix_pass_k needs --k
 baselines --advantage mix_pass_k --k 20 :: number from 1 to G = 16, got 20
 baselines --k 4 :: --k is not for --advantage grpo
 baselines --advantage power_norm --gamma 99 :: all advantages are 0, or one is infinite
-baselines --advantage positive_dominant --gamma 2 :: --gamma is for --advantage power_norm or
 baselines --teacher strong --advantage maxrl :: --teacher gives each token's advantage
-baselines --teacher strong --negatives_only :: nothing reads --negatives_only
 baselines --teacher strong --no_scale_rewards :: nothing reads --scale_rewards
 baselines --teacher strong --format_weight 1 :: nothing reads --format_weight
 baselines --format_tags think :: --format_tags needs --format_weight
 baselines --loss dro --epsilon 0.3 :: --epsilon is for --loss ppo_clip or cispo or dppo or up
-baselines --loss up --epsilon_high 0.3 :: --epsilon_high is for --loss ppo_clip or cispo or dppo
 baselines --staleness -1 :: --staleness must be at least 0
 baselines --format_share 0.5 --advantage grpo_lead
 baselines --no_scale_rewards --advantage w_reinforce :: --scale_rewards
@@ -92,7 +89,6 @@ baselines --log_schedule --advantage asym
 baselines --log_schedule --advantage power --delta 0.5
 """
 TAKEN = """
-grpo --learning_rate 0 --tool none --system_prompt auto
 grpo --eval_problems 2
 grpo --numbers 2,3,4 --model weak
 grpo --numbers 4 --dataset own.jsonl
@@ -100,7 +96,6 @@ grpo --verifier math --dataset gsm8k --eval_dataset own.jsonl
 grpo --verifier own.jsonl:score
 grpo --verifier own.jsonl:score --dataset own.jsonl --columns prompt
 grpo --model weak --no_tie_word_embeddings
-grpo --eval_problems 0 --eval_samples 10000 --dataset gsm8k
 baselines --advantage_beta 3 --advantage negative_dominant
 baselines --no_scale_rewards --advantage hard_focused
 """
@@ -230,14 +225,12 @@ def test_help_shows_the_values_in_force(parsed, capsys):
 
 
 def test_a_field_of_ones_own(capsys):
-    hardness = flag(0.5, "share of 100%"), 1.0
-    own, plain = (
-        make_dataclass("Own", [("hardness", float, x)], bases=(Config,)) for x in hardness
-    )
+    own = make_dataclass("Own", [("x", float, flag(0.5, "share of 100%"))], bases=(Config,))
     with pytest.raises(SystemExit):
         parse(own, ["--help"])
     assert "share of 100% (0.5)" in capsys.readouterr().out
-    with pytest.raises(UserError, match="Config.hardness must be made by flag"):
+    plain = make_dataclass("Plain", [("x", float, 0.5)], bases=(Config,))
+    with pytest.raises(UserError, match="Config.x must be made by flag"):
         parse(plain, [])
 
 
@@ -293,7 +286,6 @@ def test_a_resumed_run_keeps_its_flags(parsed, capsys):
     assert "--aggregation constant (was token)" in refusal("--variant dr-grpo")
     # a copy of a script has its flags, and perhaps another formula
     assert "run is mine.py's run" in refusal(script="mine.py")
-    assert "run is no script's run" in refusal(script="absent")
     assert "another version: top_p, top_q, top_r" in refusal(top_p="absent", top_r=1, top_q=1)
     found = resumed("--max_steps 2 --eval_samples 3")
     assert (found.epsilon_high, found.aggregation, found.seed) == (0.3, "token", 3)
@@ -312,6 +304,7 @@ def test_a_resumed_run_keeps_its_flags(parsed, capsys):
 
 
 UNUSABLE = """--output_dir file
+--output_dir model :: holds a run or a model; choose another, or --resume_from_checkpoint model
 --model nobody/no-such-model :: ; without a network, leave --model out
 --model empty
 --report_to wandb
@@ -319,14 +312,18 @@ UNUSABLE = """--output_dir file
 
 
 @pytest.mark.parametrize("line", UNUSABLE.splitlines())
-def test_what_is_refused_before_a_model_is_loaded(no_model, monkeypatch, line):
+def test_what_is_refused_before_a_model_is_loaded(bare, monkeypatch, line):
+    """It leaves no files behind."""
     monkeypatch.setitem(sys.modules, "wandb", None)  # to import it is an ImportError then
-    Path("file").write_text("not a folder")
+    load = Mock()
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", load)
     Path("empty").mkdir()
-    Path("broken").mkdir()
-    Path("broken/config.json").write_text("{")
+    for file, text in (("file", b""), ("broken/config.json", b"{"), ("model/config.json", b"{}")):
+        write(Path(file), text)
+    before = {*Path().rglob("*")}
     given, _, said = line.partition(" :: ")
-    assert refused(no_model("grpo", *given.split()), "grpo", given.split()[1], said)
+    assert refused(bare("grpo", *given.split()), "grpo", given.split()[1], said)
+    assert {*Path().rglob("*")} == before and not load.called
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
