@@ -1,9 +1,7 @@
 """Rollouts: the order of problems, graded completions, what is logged, what fits, and tools."""
 
-import contextlib
 import random
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -15,7 +13,6 @@ from rlvr.rollout.noise import add_noise
 from rlvr.rollout.rollouts import check_context, rollout_metrics, room_after
 from rlvr.rollout.samplers import Sampler
 from rlvr.rollout.turns import complete_in_turns
-from rlvr.show import read_rows
 from rlvr.tasks.embedded import make_countdown
 from rlvr.tasks.problems import Problem, ProblemStream, Sample
 from rlvr.tasks.tools import TOOLS, Tool, calculate, find_call_ends
@@ -24,6 +21,7 @@ from rlvr.verify.verifiers import VERIFIERS, Verifier
 import pytest
 import torch
 import transformers
+from runs import rows
 from samples import Scripted
 from tokenizers.processors import TemplateProcessing
 
@@ -83,19 +81,16 @@ def test_noise_flips_rewards_at_its_rates(monkeypatch):
 
 
 def test_only_training_has_noise(run):
-    assert run("grpo", max_steps=1, reward_noise="1,1").code == 0
-    noisy = read_rows(Path("run"), "metrics"), read_rows(Path("run"), "eval")
-    assert run("grpo", max_steps=1, output_dir="plain").code == 0
-    plain = read_rows(Path("plain"), "metrics"), read_rows(Path("plain"), "eval")
-    (noisy_step, *_), (plain_step, *_) = noisy[0], plain[0]
-    assert noisy_step["true_reward"] == plain_step["reward"] == 1 - noisy_step["reward"]
-    assert "true_reward" not in plain_step
-    assert noisy[1][0] == plain[1][0]  # before training
+    for folder, rates in (("noisy", "1,1"), ("plain", "")):
+        assert run("grpo", max_steps=1, reward_noise=rates, output_dir=folder).code == 0
+    noisy, plain = rows("noisy")[0], rows("plain")[0]
+    assert noisy["true_reward"] == plain["reward"] == 1 - noisy["reward"]
+    assert "true_reward" not in plain
+    assert rows("noisy", "eval")[0] == rows("plain", "eval")[0]  # before training
 
 
-@pytest.mark.parametrize("error", [None, UserError("no such data set")])
-def test_rank_0_finds_out_for_all(monkeypatch, error):
-    sent, find = [], Mock(return_value=[2, 3], side_effect=error)
+def test_an_error_of_rank_0_ends_all_ranks(monkeypatch):
+    sent, find = [], Mock(side_effect=UserError("no such data set"))
 
     def broadcast(found):
         sent.extend(found if world.RANK == 0 else [])
@@ -105,22 +100,26 @@ def test_rank_0_finds_out_for_all(monkeypatch, error):
     monkeypatch.setattr(torch.distributed, "broadcast_object_list", broadcast)
     for rank in (0, 1):
         monkeypatch.setattr(world, "RANK", rank)
-        with pytest.raises(UserError, match=str(error)) if error else contextlib.nullcontext():
-            assert from_rank_0(find, "given") == [2, 3]
+        with pytest.raises(UserError, match="no such data set"):
+            from_rank_0(find, "given")
     find.assert_called_once_with("given")
 
 
-def test_sample_groups(tiny, monkeypatch):
-    """A parenthesis is a second stop token here. The second problem has a tool."""
+def test_sample_groups(tokenizer, monkeypatch):
+    """A parenthesis is a second stop token here, and tags are special ones, which are no padding.
+
+    The second problem has a tool.
+    """
+    tokenizer.add_tokens(["<answer>", "</answer>", "<pad>"], special_tokens=True)
     halve = Verifier(lambda text, gold: 0.5 if text else None)
     monkeypatch.setitem(VERIFIERS, "half", halve)
     first, solution = make_countdown(random.Random(0), 3)
     second = Problem("1 2 : ", "3", "half")
-    script = [[f"{solution}<eos>", solution, "7*8=", ""], [")"]]
-    sampler = Scripted(tiny[1], script, tool="calculator")
+    script = [[f"{solution}<pad><eos>", solution, "7*8=", ""], [")"]]
+    sampler = Scripted(tokenizer, script, tool="calculator")
     sampler.stops += sampler.encode(")")
     groups = sample_groups(sampler, [first, second], 2, temperature=0.6, max_tokens=48, top_p=0.9)
-    ids = [*map(sampler.encode, [f"{solution}<eos>", solution, "7*8=56)"])]
+    ids = [*map(sampler.encode, [f"{solution}<pad><eos>", solution, "7*8=56)"])]
     logprobs = [*([-1.0] * len(each) for each in ids[:2]), [*[-1.0] * 4, 0.0, 0.0, -1.0]]
     prompts = [sampler.encode(problem.prompt) for problem in (first, second)]
     right = dict(success=True, replies=[], problem=first)
@@ -138,15 +137,6 @@ def test_sample_groups(tiny, monkeypatch):
     ]
     asked = [prompts[0]] * 2 + [prompts[1]] * 2
     assert sampler.calls[0] == (asked, 0.6, 0.9, 48, sampler.call_ends)
-
-
-def test_tags_that_are_special_tokens_reach_the_verifier(tokenizer):
-    """Padding and the end do not."""
-    problem, solution = make_countdown(random.Random(0), 3)
-    tokenizer.add_tokens(["<answer>", "</answer>", "<pad>"], special_tokens=True)
-    sampler = Scripted(tokenizer, [[f"{solution}<pad><eos>"]])
-    ((sample,),) = sample_groups(sampler, [problem], 1, temperature=1.0, max_tokens=48)
-    assert (sample.text, sample.reward) == (solution, 1.0)
 
 
 def test_rollout_metrics_by_hand(monkeypatch):
@@ -281,15 +271,12 @@ def test_a_tool_may_answer_a_whole_turn(tokenizer, monkeypatch):
     assert found.replies == [range(2, 5)]
 
 
-def test_a_completion_that_has_ended_has_no_other_turn(tiny, sharp):
-    sampler = Scripted(tiny[1], [["<eos>"], [], []], tool="calculator")
-    (found,) = complete_in_turns(sampler, [[9]], **ONE, max_tokens=5)
-    assert found.ids == [1]
-    assert [(call[0], call[3]) for call in sampler.calls] == [([[9]], 5)]
+def test_any_token_may_end_a_call(sharp):
+    """Nothing is written where nothing is asked for."""
     generate = Sampler(*sharp, Config(), decode).generate
     how = dict(temperature=0.0, top_p=1.0, max_tokens=5)
     assert generate([], **how) == ([], [])
-    assert len(generate([[9]], **how, call_ends=range(24))[0][0]) == 1  # any token ends a call
+    assert len(generate([[9]], **how, call_ends=range(24))[0][0]) == 1
 
 
 def test_find_call_ends(tokenizer, monkeypatch):
