@@ -219,9 +219,6 @@ def test_too_few_problems_are_refused(hub, tiny, capsys, monkeypatch):
     refused(["math500", "--eval_dataset"], load, tiny[1], dataset="math500")  # it only evaluates
     monkeypatch.setattr("rlvr.world.WORLD_SIZE", 4)
     refused(["gsm8k has 2 problems to evaluate on, fewer"], load, tiny[1], dataset="gsm8k")
-    hub("math500", test=[dict(problem="?")])
-    told = refused([], load, tiny[1], dataset="math500")
-    assert told == "the data set math500 has no column 'answer'; it has 'problem'"  # not --columns
 
 
 def test_the_sandbox_of_programs_is_told(hub, tiny, capsys):
@@ -284,6 +281,7 @@ def test_private_tests_run_nothing(tmp_path):
 
 OWN = "".join(json.dumps(row) + "\n" for row in own("abcdefgh"))
 WHAT_IS_READ = (".jsonl, .json, .csv (UTF-8) or .parquet", "a folder", "not empty")
+NO_ANSWER = "no column 'answer'; it has 'prompt', 'gold'; --columns names those to read"
 
 
 def put(folder, place, content):
@@ -303,8 +301,7 @@ def put(folder, place, content):
         ("own.parquet", b"no parquet", WHAT_IS_READ),
         ("own.jsonl", re.sub('"[a-h]"', '""', OWN).encode(), ("8 without a q", "--columns")),
         ("own.jsonl", OWN.replace('"7"', '"?"').encode(), ("8 whose answer", "--columns")),
-        ("own.jsonl", OWN.replace("prompt", "ask").encode(), ("'prompt'", "'ask', 'answer'")),
-        ("own.jsonl", OWN.replace("answer", "gold").encode(), ("'answer'", "'gold'; --columns")),
+        ("own.jsonl", OWN.replace("answer", "gold").encode(), (NO_ANSWER,)),
         ("own.csv", b"prompt,answer\n", ("it has no rows", *WHAT_IS_READ)),
         ("own.csv", b"prompt,answer,answer\na,1,2\n", ("twice", *WHAT_IS_READ)),
         ("own.jsonl", b'{"prompt": "a", "answer": 1, "answer": 2}', ("line 1", "twice")),
@@ -363,8 +360,6 @@ def test_columns_of_any_name(tmp_path, tiny):
         file = write(tmp_path / f"verl.{suffix}", rows)
         (problem,) = read_set(file, Config(columns=nested, eval_problems=0, dataset="countdown"))[1]
         assert (problem.prompt, problem.gold) == ((("user", "What?"),), "7")
-    told = f"the data set {file} has no column 'answer'; it has 'prompt', 'reward_model'; --columns"
-    assert refused([], load, tiny[1], dataset=file).startswith(told)
 
 
 def rows_with(answers):
@@ -409,12 +404,6 @@ def test_rows_that_cannot_be_used_are_dropped_and_counted(tmp_path, tiny, capsys
     assert prompts_of(evaluated(tiny[1], file)) == {"a", "e, f"}
     told = capsys.readouterr().out
     assert "2 of 4 problems; dropped 1 without a question, 1 without a readable answer" in told
-    cells = ["7", {"value": "7"}, True, 7, [["7"]]]
-    rows = [dict(prompt="abcde"[i], answer=cell) for i, cell in enumerate(cells)]
-    file = write(tmp_path / "own.json", [dict(prompt=None, answer="7"), *rows, dict(prompt="f")])
-    assert prompts_of(evaluated(tiny[1], file)) == {"a", "d"}
-    dropped = "1 without a question, 4 without a readable answer"
-    assert f": 2 of 7 problems; dropped {dropped}\n" in capsys.readouterr().out
     file = write(tmp_path / "own.json", own("abcde") + own([""] * 25))  # four are evaluated
     assert [len(part) for part in load(tiny[1], dataset=file, eval_problems=4)] == [1, 1]
     assert ": 5 of 30 problems; dropped 25 without a question\n" in capsys.readouterr().out
