@@ -50,8 +50,6 @@ grpo --num_generations 4 :: --minibatch_size 256 must divide the 128 completions
 grpo --eval_problems 0 --eval_dataset gsm8k,arithmetic :: all of a data set; arithmetic has no end
 grpo --verifier math :: --verifier is for --dataset FILE
 grpo --verifier maths --dataset own.jsonl :: no verifier 'maths'; there are countdown, math
-grpo --verifier none.py:score :: none.py: [Errno 2] No such file
-grpo --verifier own.jsonl:score --columns a,b,c,d --dataset own.jsonl :: takes 1 to 3 names
 grpo --system_prompt thinks :: is no file, and no text of several words; the names are think
 grpo --model ./own.jsonl :: --model ./own.jsonl: there is no such folder
 grpo --model runs/a/b :: --model runs/a/b: there is no such folder

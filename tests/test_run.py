@@ -308,7 +308,7 @@ def test_two_ranks(tmp_path):
 
 
 def test_a_local_model_and_two_data_sets(run, monkeypatch):
-    """The defaults become those of large models, and an evaluation has a line for each set."""
+    """An evaluation has a line for each set."""
     monkeypatch.setattr("rlvr.tasks.datasets.load_problems", runs.real_load_problems)
     policy, _, tokenizer = rlvr.policy.models.load_policies(Config())
     tokenizer.chat_template = "{{ messages[0]['content'] }}<think>"
@@ -319,7 +319,6 @@ def test_a_local_model_and_two_data_sets(run, monkeypatch):
     data |= dict(verifier="number", system_prompt="none", max_completion_length=16)
     result = run("grpo", model="chat", max_steps=1, eval_samples=3, **data)
     assert result.code == 0, result.err
-    assert json.loads(Path("run/config.json").read_text())["learning_rate"] == 1e-6
     (row,) = rows("run")
     assert row["length"] <= 16
     assert row["mismatch"] < 1e-4
