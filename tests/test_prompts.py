@@ -24,9 +24,7 @@ from local_sets import load, refused
 from samples import writer_of_batch
 from tokenizers.processors import TemplateProcessing
 
-import agrae
 import common
-import cwgrpo
 
 CHATML = (
     "{% for message in messages %}"
@@ -120,7 +118,6 @@ def test_a_template_with_the_date_gives_the_same_prompt_every_day(tokenizer):
         ("answer" + CHATML.replace("<|im_end|>\n", "<|im_end|><|im_start|>"), "<|im_end|>"),
         ("{% for m in messages[1:] %}{{ m['content'] }}é<|im_end|>{% endfor %}", "<|im_end|>"),
         (CHATML.replace("im_end", "answer_end"), "<|answer_end|>"),
-        ("nothing<|im_end|>", ""),
         ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}<line>{% endfor %}", ""),
         ("{{ raise_exception('no answers') }}", ""),
     ],
@@ -138,20 +135,15 @@ def test_end_of_turn(tokenizer, template, ends, capsys):
     assert ("ends no answer" in capsys.readouterr().out) == (not ends)
 
 
-@pytest.mark.parametrize("script, flags", [(agrae, dict(format_share=0.5)), (cwgrpo, {})])
-def test_a_thought_that_the_template_opens(tokenizer, monkeypatch, script, flags):
+def test_a_thought_that_the_template_opens(tokenizer):
     """It belongs to the format that the scripts judge; the end of the prompt counts."""
     long = "3 9 5 : 48 " * 9
     prompts = [long, f"{long}<think>{' ' * 15}", f"{long}<think>3</think> : 48 "]
     samples = [
         Sample(tokenizer.encode(prompt), [1], "a</think>3", logprobs=[-1.0]) for prompt in prompts
     ]
-    config = script.Config(num_generations=3, **flags)
-    batch = common.make_batch(samples, config, writer_of_batch(tokenizer))
-    judged = []
-    monkeypatch.setattr(script, "format_reward", lambda text, *_: judged.append(text) or 1.0)
-    script.compute_advantages(batch, config)
-    assert judged == ["a</think>3", "<think>a</think>3", "a</think>3"]
+    batch = common.make_batch(samples, Config(num_generations=3), writer_of_batch(tokenizer))
+    assert batch.texts() == ["a</think>3", "<think>a</think>3", "a</think>3"]
 
 
 def end_of_steps(numbers, solution):
