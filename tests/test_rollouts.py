@@ -184,7 +184,6 @@ def test_a_prompt_and_a_completion_have_to_fit_together(tiny):
     check_context(*given, Config(max_completion_length=9**9))
 
 
-ONE = dict(temperature=1.0, top_p=1.0)
 REPLIES = {
     "<think>7*8=56 56+1=": "57",
     "2+3*4=": "14",
@@ -266,7 +265,7 @@ def test_a_tool_may_answer_a_whole_turn(tokenizer, monkeypatch):
     replies_to = {"1": " 2 ", "3": "no"}
     monkeypatch.setitem(TOOLS, "mine", Tool(replies_to.get, "<eos>"))
     sampler = Scripted(tokenizer, [["1<eos>"], ["3<eos>"]], tool="mine")
-    (found,) = complete_in_turns(sampler, [[9]], **ONE, max_tokens=48)
+    (found,) = complete_in_turns(sampler, [[9]], temperature=1.0, top_p=1.0, max_tokens=48)
     assert sampler.tokenizer.decode(found.ids) == "1<eos> 2 3<eos>"
     assert found.replies == [range(2, 5)]
 
