@@ -34,7 +34,7 @@ grpo --compile True :: no such flag: True; a switch takes no value: --NAME
 grpo --to calculator :: no such flag: --to calculator; perhaps you meant --tool
 grpo --lr 1e-4 :: perhaps you meant --learning_rate
 grpo --model midle :: --model midle: did you mean middle? Shipped are
-grpo --epsilon 20 :: --epsilon must be at most 1
+cwgrpo --epsilon 20 :: --epsilon must be at most 1
 grpo --beta nan :: --beta must be a number below 2^31, got nan
 grpo --seed 2147483648 :: --seed must be a number below 2^31
 fade --learning_rate -1e-4 :: --learning_rate must be at least 0, got -0.0001
@@ -74,6 +74,7 @@ baselines --teacher strong --no_scale_rewards :: nothing reads --scale_rewards
 baselines --teacher strong --format_weight 1 :: nothing reads --format_weight
 baselines --format_tags think :: --format_tags needs --format_weight
 baselines --loss dro --epsilon 0.3 :: --epsilon is for --loss ppo_clip or cispo or dppo or up
+baselines --loss up --epsilon_high 0.3 :: --epsilon_high is for --loss ppo_clip or cispo or dppo
 baselines --staleness -1 :: --staleness must be at least 0
 baselines --format_share 0.5 --advantage grpo_lead
 baselines --no_scale_rewards --advantage w_reinforce :: --scale_rewards

@@ -286,6 +286,7 @@ def train_in_a_folder(folder, *launcher):
         assert 0 <= row["reward"] <= 1 and 16 * row["reward"] % 1 == 0  # of all 16 completions
         assert 0 < row["length"] <= 48 and row["entropy"] > 0 == row["kl"]
     assert any(row["grad_norm"] > 0 for row in rows(run))
+    assert 0.1 < rows(run, timed=True)[1]["peak_memory_gb"] < 100
     samples = rows(run, "samples")
     assert [row["step"] for row in samples] == [1, 1, 2, 2]
     graded = run_python("-m", "rlvr.verify", run / "samples.jsonl", folder=ROOT).stdout
