@@ -58,11 +58,9 @@ def bare(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_, **__: None)
     # always the same, and 1 s of every run
     monkeypatch.setattr("rlvr.tasks.datasets.load_problems", countdown_problems)
-    # small and plain figures are drawn 10 times as fast
+    # small figures are drawn much faster
     monkeypatch.setattr("rlvr.show.plots.MOST_PANELS", 2)
     monkeypatch.setitem(matplotlib.rcParams, "savefig.dpi", 20)
-    for name in ("xtick.bottom", "xtick.labelbottom", "ytick.left", "ytick.labelleft"):
-        monkeypatch.setitem(matplotlib.rcParams, name, False)
 
     def run(script, *given):
         module = module_of(script)
@@ -127,18 +125,3 @@ def parsed(monkeypatch, tmp_path):
         return rlvr.flags.command_line.parse_flags(module.Config, module.VARIANTS)
 
     return parse
-
-
-@pytest.fixture
-def no_model(bare, monkeypatch):
-    """no_model(script, *arguments): `bare` with small flags; a policy that is loaded fails it."""
-
-    def fail(*_, **__):
-        pytest.fail("a policy was loaded")  # no Exception, which load_policies would catch
-
-    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", fail)
-
-    def run_without_a_model(script, *given):
-        return bare(script, *arguments(**SMALL), *given)
-
-    return run_without_a_model

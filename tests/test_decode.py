@@ -54,14 +54,6 @@ def sampler_of(policy, tokenizer, **flags):
     return Sampler(policy, tokenizer, Config(**flags), common.decode)
 
 
-def test_a_macs_gpu_draws_without_float64():
-    probabilities = torch.tensor([[0.25, 0.0, 0.75]]).repeat(500, 1)
-    on_a_mac = Mock(device=torch.device("mps"), cumsum=Mock(wraps=probabilities.cumsum))
-    torch.manual_seed(0)
-    assert draw(on_a_mac).float().mean() == pytest.approx(1.5, abs=0.16)  # 4 standard errors
-    on_a_mac.cumsum.assert_called_once_with(-1, dtype=torch.float32)
-
-
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
 def test_completions_are_drawn_by_their_probabilities(four, temperature):
     """4,000 draws of two prompts against all probabilities, by chi-square at 1 in 1,000."""

@@ -21,13 +21,10 @@ from rlvr.verify.verifiers import SYSTEM_PROMPTS
 
 import pytest
 from local_sets import load, refused
-from runs import ROOT, SMALL, arguments, rows, run_python
 from samples import writer_of_batch
 from tokenizers.processors import TemplateProcessing
 
-import agrae
 import common
-import cwgrpo
 
 CHATML = (
     "{% for message in messages %}"
@@ -81,7 +78,6 @@ def test_chat_template_kwargs(tokenizer):
 def test_a_template_that_fails(tokenizer):
     for template, flags, message in (
         (None, '{"enable_thinking": false}', "--chat_template_kwargs: the model has no"),
-        (CHATML, '{"continue_final_message": true}', "cannot load the model's chat template: "),
         (CHATML, '{"messages": 0}', "cannot load the model's chat template: "),
         ("{{ raise_exception('no system') }}", "", "no system; try --system_prompt none"),
     ):
@@ -122,7 +118,6 @@ def test_a_template_with_the_date_gives_the_same_prompt_every_day(tokenizer):
         ("answer" + CHATML.replace("<|im_end|>\n", "<|im_end|><|im_start|>"), "<|im_end|>"),
         ("{% for m in messages[1:] %}{{ m['content'] }}é<|im_end|>{% endfor %}", "<|im_end|>"),
         (CHATML.replace("im_end", "answer_end"), "<|answer_end|>"),
-        ("nothing<|im_end|>", ""),
         ("{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}<line>{% endfor %}", ""),
         ("{{ raise_exception('no answers') }}", ""),
     ],
@@ -140,20 +135,15 @@ def test_end_of_turn(tokenizer, template, ends, capsys):
     assert ("ends no answer" in capsys.readouterr().out) == (not ends)
 
 
-@pytest.mark.parametrize("script, flags", [(agrae, dict(format_share=0.5)), (cwgrpo, {})])
-def test_a_thought_that_the_template_opens(tokenizer, monkeypatch, script, flags):
+def test_a_thought_that_the_template_opens(tokenizer):
     """It belongs to the format that the scripts judge; the end of the prompt counts."""
     long = "3 9 5 : 48 " * 9
     prompts = [long, f"{long}<think>{' ' * 15}", f"{long}<think>3</think> : 48 "]
     samples = [
         Sample(tokenizer.encode(prompt), [1], "a</think>3", logprobs=[-1.0]) for prompt in prompts
     ]
-    config = script.Config(num_generations=3, **flags)
-    batch = common.make_batch(samples, config, writer_of_batch(tokenizer))
-    judged = []
-    monkeypatch.setattr(script, "format_reward", lambda text, *_: judged.append(text) or 1.0)
-    script.compute_advantages(batch, config)
-    assert judged == ["a</think>3", "<think>a</think>3", "a</think>3"]
+    batch = common.make_batch(samples, Config(num_generations=3), writer_of_batch(tokenizer))
+    assert batch.texts() == ["a</think>3", "<think>a</think>3", "a</think>3"]
 
 
 def end_of_steps(numbers, solution):
@@ -208,28 +198,27 @@ def test_draw_countdown(numbers, sizes):
         assert (len(drawn[0]), len(drawn[1])) == (4096, 99)
 
 
-def facts_of(problem):
-    """What is done with which numbers, and as an expression, whatever the wording."""
+def expression_of(problem):
+    """What is asked for, with the larger number first if their order is free."""
     text = problem.prompt.lower()
     a, b, *c = map(int, re.findall(r"\d+", text))
     low, high = sorted((a, b))
     if re.search(r"\*|times|multiply", text):
-        return "product", (low, high), f"{high}*{low}"
+        return f"{high}*{low}"
     if not re.search("-|minus|subtract", text):
-        return "sum", (low, high), f"{high}+{low}"
+        return f"{high}+{low}"
     if c:
-        return "chain", (low, high, *c), f"{high}+{low}-{c[0]}"
-    a, b = (b, a) if "from" in text else (a, b)
-    return "difference", (a, b), f"{a}-{b}"
+        return f"{high}+{low}-{c[0]}"
+    return f"{b}-{a}" if "from" in text else f"{a}-{b}"
 
 
 @pytest.mark.parametrize(
     "level, kinds, smallest, largest",
     [
-        ("1", {"sum", "difference"}, 1, 20),
-        ("2", {"sum", "difference", "chain"}, 10, 99),
-        ("3", {"product"}, 10, 99),
-        ("4", {"sum", "difference", "product", "chain"}, 100, 999),
+        ("1", {"+", "-"}, 1, 20),
+        ("2", {"+", "-", "+-"}, 10, 99),
+        ("3", {"*"}, 10, 99),
+        ("4", {"+", "-", "*", "+-"}, 100, 999),
     ],
 )
 def test_levels(monkeypatch, level, kinds, smallest, largest):
@@ -241,20 +230,20 @@ def test_levels(monkeypatch, level, kinds, smallest, largest):
     assert len({*training}) == len(training) and (level in "13" or len(training) == 1000)
     for problems, are_held_out in ((training, False), (held_out, True)):
         for problem in problems:
-            expression = facts_of(problem)[2]
+            expression = expression_of(problem)
             assert eval(expression) == int(problem.gold) >= 0
             assert (zlib.crc32(expression.encode()) % 10 == 0) == are_held_out
             assert (problem.verifier, problem.level) == ("last_number", f"level {level}")
-    assert len({facts_of(problem)[2] for problem in held_out}) == len(held_out) == 42
+    assert len({*map(expression_of, held_out)}) == len(held_out) == 42
     assert len({re.sub(r"\d+", "", each.prompt) for each in training}) == 3 * len(kinds)
     assert level != "1" or "0" in {problem.gold for problem in training}
-    assert level != "1" or len({facts_of(each)[2] for each in training}) > 345  # of 378
-    found = [facts_of(problem) for problem in training + held_out]
-    assert {kind for kind, *_ in found} == kinds
-    numbers = [number for kind, those, _ in found for number in those[kind == "product" :]]
+    assert level != "1" or len({*map(expression_of, training)}) > 345  # of 378
+    found = [*map(expression_of, training + held_out)]
+    assert {re.sub(r"\d+", "", expression) for expression in found} == kinds
+    factors = {int(each.partition("*")[2]) for each in found if "*" in each}
+    assert factors == ({*range(2, 10)} if "*" in kinds else set())
+    numbers = [int(x) for each in found for x in re.findall(r"\d+", each.partition("*")[0])]
     assert (min(numbers), max(numbers)) == (smallest, largest)
-    factors = {those[0] for kind, those, _ in found if kind == "product"}
-    assert factors == ({*range(2, 10)} if "product" in kinds else set())
 
 
 SUMS, GCD = "reasoning_gym:chain_sum:max_terms=3:max_digits=1:size=300", "reasoning_gym:gcd"
@@ -288,7 +277,6 @@ def test_wrong_names_and_settings():
     for name, said in {
         "chain_sums": "it has no task 'chain_sums'; near names are chain_sum, ",
         "gcd:seed=3": "it has no setting 'seed'; near names are size",
-        "gcd:max_number=3:a=1": "it has no setting 'max_number'; near names are max_numbers, ",
         "gcd:min_value=0": "min_value must be positive",
         "gcd:size=3:size=4": "the setting 'size' occurs twice",
     }.items():
@@ -336,14 +324,3 @@ def test_scores():
         assert grade(("reasoning_gym", text, json.dumps(entry)), 60) == (reward, "")
     gold = json.dumps(open_gym("reasoning_gym:binary_matrix")[0])  # whose score runs the answer
     assert verify_entry("<answer>exit()</answer>", gold) == 0
-
-
-@pytest.mark.trl
-def test_a_run_that_is_resumed(tmp_path):
-    flags = SMALL | dict(dataset=f"{SUMS},{GCD}", output_dir="run", max_completion_length=8)
-    for given in (flags | dict(max_steps=1), dict(resume_from_checkpoint="run", max_steps=2)):
-        ended = run_python(ROOT / "grpo.py", *arguments(**given), folder=tmp_path)
-        assert ended.returncode == 0, ended.stderr
-    found = {row["set"]: row for row in rows(tmp_path / "run", "eval")}
-    assert {row["step"] for row in found.values()} == {2}
-    assert "pass@1 num_terms 3" in found[SUMS] and "pass@1" in found[GCD]

@@ -1,10 +1,7 @@
 """Rollouts: the order of problems, graded completions, what is logged, what fits, and tools."""
 
-import contextlib
 import random
-import sys
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -15,8 +12,7 @@ from rlvr.machine.ranks import from_rank_0
 from rlvr.rollout.noise import add_noise
 from rlvr.rollout.rollouts import check_context, rollout_metrics, room_after
 from rlvr.rollout.samplers import Sampler
-from rlvr.rollout.turns import MAX_TURNS, complete_in_turns
-from rlvr.show import read_rows
+from rlvr.rollout.turns import complete_in_turns
 from rlvr.tasks.embedded import make_countdown
 from rlvr.tasks.problems import Problem, ProblemStream, Sample
 from rlvr.tasks.tools import TOOLS, Tool, calculate, find_call_ends
@@ -25,6 +21,7 @@ from rlvr.verify.verifiers import VERIFIERS, Verifier
 import pytest
 import torch
 import transformers
+from runs import rows
 from samples import Scripted
 from tokenizers.processors import TemplateProcessing
 
@@ -84,19 +81,16 @@ def test_noise_flips_rewards_at_its_rates(monkeypatch):
 
 
 def test_only_training_has_noise(run):
-    assert run("grpo", max_steps=1, reward_noise="1,1").code == 0
-    noisy = read_rows(Path("run"), "metrics"), read_rows(Path("run"), "eval")
-    assert run("grpo", max_steps=1, output_dir="plain").code == 0
-    plain = read_rows(Path("plain"), "metrics"), read_rows(Path("plain"), "eval")
-    (noisy_step, *_), (plain_step, *_) = noisy[0], plain[0]
-    assert noisy_step["true_reward"] == plain_step["reward"] == 1 - noisy_step["reward"]
-    assert "true_reward" not in plain_step
-    assert noisy[1][0] == plain[1][0]  # before training
+    for folder, rates in (("noisy", "1,1"), ("plain", "")):
+        assert run("grpo", max_steps=1, reward_noise=rates, output_dir=folder).code == 0
+    noisy, plain = rows("noisy")[0], rows("plain")[0]
+    assert noisy["true_reward"] == plain["reward"] == 1 - noisy["reward"]
+    assert "true_reward" not in plain
+    assert rows("noisy", "eval")[0] == rows("plain", "eval")[0]  # before training
 
 
-@pytest.mark.parametrize("error", [None, UserError("no such data set")])
-def test_rank_0_finds_out_for_all(monkeypatch, error):
-    sent, find = [], Mock(return_value=[2, 3], side_effect=error)
+def test_an_error_of_rank_0_ends_all_ranks(monkeypatch):
+    sent, find = [], Mock(side_effect=UserError("no such data set"))
 
     def broadcast(found):
         sent.extend(found if world.RANK == 0 else [])
@@ -106,22 +100,26 @@ def test_rank_0_finds_out_for_all(monkeypatch, error):
     monkeypatch.setattr(torch.distributed, "broadcast_object_list", broadcast)
     for rank in (0, 1):
         monkeypatch.setattr(world, "RANK", rank)
-        with pytest.raises(UserError, match=str(error)) if error else contextlib.nullcontext():
-            assert from_rank_0(find, "given") == [2, 3]
+        with pytest.raises(UserError, match="no such data set"):
+            from_rank_0(find, "given")
     find.assert_called_once_with("given")
 
 
-def test_sample_groups(tiny, monkeypatch):
-    """A parenthesis is a second stop token here. The second problem has a tool."""
+def test_sample_groups(tokenizer, monkeypatch):
+    """A parenthesis is a second stop token here, and tags are special ones, which are no padding.
+
+    The second problem has a tool.
+    """
+    tokenizer.add_tokens(["<answer>", "</answer>", "<pad>"], special_tokens=True)
     halve = Verifier(lambda text, gold: 0.5 if text else None)
     monkeypatch.setitem(VERIFIERS, "half", halve)
     first, solution = make_countdown(random.Random(0), 3)
     second = Problem("1 2 : ", "3", "half")
-    script = [[f"{solution}<eos>", solution, "7*8=", ""], [")"]]
-    sampler = Scripted(tiny[1], script, tool="calculator")
+    script = [[f"{solution}<pad><eos>", solution, "7*8=", ""], [")"]]
+    sampler = Scripted(tokenizer, script, tool="calculator")
     sampler.stops += sampler.encode(")")
     groups = sample_groups(sampler, [first, second], 2, temperature=0.6, max_tokens=48, top_p=0.9)
-    ids = [*map(sampler.encode, [f"{solution}<eos>", solution, "7*8=56)"])]
+    ids = [*map(sampler.encode, [f"{solution}<pad><eos>", solution, "7*8=56)"])]
     logprobs = [*([-1.0] * len(each) for each in ids[:2]), [*[-1.0] * 4, 0.0, 0.0, -1.0]]
     prompts = [sampler.encode(problem.prompt) for problem in (first, second)]
     right = dict(success=True, replies=[], problem=first)
@@ -139,15 +137,6 @@ def test_sample_groups(tiny, monkeypatch):
     ]
     asked = [prompts[0]] * 2 + [prompts[1]] * 2
     assert sampler.calls[0] == (asked, 0.6, 0.9, 48, sampler.call_ends)
-
-
-def test_tags_that_are_special_tokens_reach_the_verifier(tokenizer):
-    """Padding and the end do not."""
-    problem, solution = make_countdown(random.Random(0), 3)
-    tokenizer.add_tokens(["<answer>", "</answer>", "<pad>"], special_tokens=True)
-    sampler = Scripted(tokenizer, [[f"{solution}<pad><eos>"]])
-    ((sample,),) = sample_groups(sampler, [problem], 1, temperature=1.0, max_tokens=48)
-    assert (sample.text, sample.reward) == (solution, 1.0)
 
 
 def test_rollout_metrics_by_hand(monkeypatch):
@@ -176,29 +165,25 @@ def test_rollout_metrics_by_hand(monkeypatch):
     assert rollout_metrics(samples[4:], 2) == expected
 
 
-@pytest.mark.parametrize(
-    "context, wanted, fits",
-    [(136, 36, True), (136, 37, False), (101, 1, True), (100, 1, False), (None, 9**9, True)],
-)
-def test_a_prompt_and_a_completion_have_to_fit_together(tiny, context, wanted, fits):
+def test_a_prompt_and_a_completion_have_to_fit_together(tiny):
     """A prompt of 100 tokens, beside a shorter one. A checkpoint may set no limit."""
-    settings = {"max_position_embeddings": context} if context else {}
-    given = SimpleNamespace(config=transformers.PreTrainedConfig(**settings)), tiny[1]
-    given = *given, [Problem("1" * 8, "1"), Problem("1" * 100, "1")]
-    told = f"^a prompt of 100 tokens .* of {wanted} exceed the policy's context of {context}; lower"
-    for check in (
-        lambda: check_context(*given, Config(max_completion_length=wanted)),
-        lambda: room_after(*given, wanted),
-    ):
-        with contextlib.nullcontext() if fits else pytest.raises(UserError, match=told):
-            assert check() in (None, (context or sys.maxsize) - 100)
-    with contextlib.nullcontext() if context != 100 else pytest.raises(UserError):
-        assert room_after(*given) == (context or sys.maxsize) - 100
-    if context == 136:
-        check_context(given[0], None, given[2], Config(max_completion_length=34))  # encodes none
+    policy = SimpleNamespace(config=transformers.PreTrainedConfig(max_position_embeddings=136))
+    problems = [Problem("1" * 8, "1"), Problem("1" * 100, "1")]
+    given = policy, tiny[1], problems
+    check_context(*given, Config(max_completion_length=36))
+    assert room_after(*given, 36) == 36
+    told = "^a prompt of 100 tokens .* of 37 exceed the policy's context of 136; lower"
+    for check, wanted in ((check_context, Config(max_completion_length=37)), (room_after, 37)):
+        with pytest.raises(UserError, match=told):
+            check(*given, wanted)
+    check_context(policy, None, problems, Config(max_completion_length=34))  # encodes none
+    policy.config.max_position_embeddings = 100
+    with pytest.raises(UserError):  # for not one token is left
+        room_after(*given)
+    policy.config = transformers.PreTrainedConfig()
+    check_context(*given, Config(max_completion_length=9**9))
 
 
-ONE = dict(temperature=1.0, top_p=1.0)
 REPLIES = {
     "<think>7*8=56 56+1=": "57",
     "2+3*4=": "14",
@@ -226,42 +211,35 @@ def test_calculate(text, reply):
     assert calculate(text) == reply
 
 
-# Each: the turns, the limit, what is written in each turn; and what comes of it: the texts, where
-# the replies stand, and how many tokens were allowed in each turn.
+# Each: the limit, and what is written in each turn; and what comes of it: the texts, where the
+# replies stand, and how many tokens were allowed in each turn.
 SCENES = [
-    # the last turn is written to its end, whatever it holds
-    (2, 48, [["7*8="], ["+1=9<eos>"]], ["7*8=56+1=9<eos>"], [[range(4, 6)]], [48, 42]),
     # a reply needs room for one more token
-    (8, 6, [["7*8="]], ["7*8="], [[]], [6]),
-    (8, 7, [["7*8="], ["<eos>"]], ["7*8=56<eos>"], [[range(4, 6)]], [7, 1]),
-    # behind a call without an answer the policy goes on by itself, in a turn
+    (6, [["7*8="]], ["7*8="], [[]], [6]),
+    (7, [["7*8="], ["<eos>"]], ["7*8=56<eos>"], [[range(4, 6)]], [7, 1]),
+    # behind a call without an answer the policy goes on by itself, in a turn; the last one is
+    # written to its end, whatever it holds
     (
-        *(3, 48, [["7/0="], ["1 7*8="], ["<eos>"]]),
-        *(["7/0=1 7*8=56<eos>"], [[range(4, 4), range(10, 12)]], [48, 44, 36]),
-    ),
-    # the last turn that there is
-    (
-        *(MAX_TURNS, 48, [["7/0="]] * 8, ["7/0=" * 8]),
+        *(48, [["7/0="]] * 7 + [["7*8=7/0="]], ["7/0=" * 7 + "7*8=7/0="]),
         *([[range(i, i) for i in range(4, 32, 4)]], [*range(48, 16, -4)]),
     ),
     # two are asked for together, and the longer one is cut at its own limit
     (
-        *(8, 14, [["1+1=", "1+1+7*8="], [")" * 10, ")" * 10]]),
+        *(14, [["1+1=", "1+1+7*8="], [")" * 10, ")" * 10]]),
         *(["1+1=2" + ")" * 9, "1+1+7*8=58" + ")" * 4], [[range(4, 5)], [range(8, 10)]], [14, 9]),
     ),
     # one that has finished is not asked again
     (
-        *(8, 20, [["1<eos>", "<think>7*8=", "9-1="], ["</think><eos>", "+2+3="], ["<eos>"]]),
+        *(20, [["1<eos>", "<think>7*8=", "9-1="], ["</think><eos>", "+2+3="], ["<eos>"]]),
         ["1<eos>", "<think>7*8=56</think><eos>", "9-1=8+2+3=13<eos>"],
         *([[], [range(5, 7)], [range(4, 5), range(10, 12)]], [20, 15, 8]),
     ),
 ]
 
 
-@pytest.mark.parametrize("max_turns, limit, script, texts, replies, rooms", SCENES)
-def test_scenes(tiny, monkeypatch, max_turns, limit, script, texts, replies, rooms):
+@pytest.mark.parametrize("limit, script, texts, replies, rooms", SCENES)
+def test_scenes(tiny, limit, script, texts, replies, rooms):
     """Each turn goes on from the ids so far. The tool's tokens have log-probs of 0."""
-    monkeypatch.setattr("rlvr.rollout.turns.MAX_TURNS", max_turns)
     sampler = Scripted(tiny[1], script, tool="calculator")
     prompts = [[i] for i in range(len(texts))]
     found = complete_in_turns(sampler, prompts, temperature=0.7, top_p=0.9, max_tokens=limit)
@@ -272,7 +250,7 @@ def test_scenes(tiny, monkeypatch, max_turns, limit, script, texts, replies, roo
         assert each.logprobs == [-1.0 * (i not in by_tool) for i in range(len(each.ids))]
     assert [call[3] for call in sampler.calls] == rooms
     offered = [bool(call[4]) for call in sampler.calls]  # the tool
-    assert offered == [turn < max_turns for turn in range(1, len(rooms) + 1)]
+    assert offered == [turn < 8 for turn in range(1, len(rooms) + 1)]
     for asked, *how in sampler.calls:
         assert how[:2] == [0.7, 0.9]
         assert all(found[i].ids[: len(ids)] == ids for i, *ids in asked)
@@ -287,20 +265,17 @@ def test_a_tool_may_answer_a_whole_turn(tokenizer, monkeypatch):
     replies_to = {"1": " 2 ", "3": "no"}
     monkeypatch.setitem(TOOLS, "mine", Tool(replies_to.get, "<eos>"))
     sampler = Scripted(tokenizer, [["1<eos>"], ["3<eos>"]], tool="mine")
-    (found,) = complete_in_turns(sampler, [[9]], **ONE, max_tokens=48)
+    (found,) = complete_in_turns(sampler, [[9]], temperature=1.0, top_p=1.0, max_tokens=48)
     assert sampler.tokenizer.decode(found.ids) == "1<eos> 2 3<eos>"
     assert found.replies == [range(2, 5)]
 
 
-def test_a_completion_that_has_ended_has_no_other_turn(tiny, sharp):
-    sampler = Scripted(tiny[1], [["<eos>"], [], []], tool="calculator")
-    (found,) = complete_in_turns(sampler, [[9]], **ONE, max_tokens=5)
-    assert found.ids == [1]
-    assert [(call[0], call[3]) for call in sampler.calls] == [([[9]], 5)]
+def test_any_token_may_end_a_call(sharp):
+    """Nothing is written where nothing is asked for."""
     generate = Sampler(*sharp, Config(), decode).generate
     how = dict(temperature=0.0, top_p=1.0, max_tokens=5)
     assert generate([], **how) == ([], [])
-    assert len(generate([[9]], **how, call_ends=range(24))[0][0]) == 1  # any token ends a call
+    assert len(generate([[9]], **how, call_ends=range(24))[0][0]) == 1
 
 
 def test_find_call_ends(tokenizer, monkeypatch):

@@ -1,4 +1,4 @@
-"""A run from its first to its last line, also as a process, on two ranks, and of every variant."""
+"""A run from its first to its last line, also as a process, and on two ranks."""
 
 import ast
 import json
@@ -6,7 +6,6 @@ import math
 import re
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -147,13 +146,9 @@ def test_a_rollout_that_is_masked_leaves_the_weights_as_they_were(run, monkeypat
     assert all(torch.equal(start[name], now[name]) for name in start)
 
 
-def test_a_completion_that_outgrows_the_context_is_refused_before_training(run, monkeypatch):
-    """Even if only the last problem is too long."""
-    problems, sets = runs.countdown_problems(Config(eval_problems=4), None)
-    problems = [*problems, replace(problems[0], prompt="1" * 1000)]
-    monkeypatch.setattr("rlvr.tasks.datasets.load_problems", lambda *_: (problems, sets))
-    result = run("grpo")
-    assert refused(result, "grpo", "a prompt of 1000 tokens and a completion of 48", "of 1024")
+def test_a_completion_that_outgrows_the_context_is_refused_before_training(run):
+    result = run("grpo", max_completion_length=1020)
+    assert refused(result, "grpo", "and a completion of 1020 exceed the policy's context of 1024")
     assert not list(Path("run").glob("*.jsonl"))
 
 
@@ -223,21 +218,10 @@ def test_what_is_counted_keeps_no_graph_and_has_one_shape():
         update.add(own.sum(), mask, log_ratio, clip=torch.ones(1, 1))
 
 
-def test_the_peak_of_the_memory(monkeypatch):
-    """Linux counts that of a process in KiB, and a Mac in bytes."""
-    monkeypatch.setattr("resource.getrusage", lambda _: SimpleNamespace(ru_maxrss=2_000_000))
-    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 10**9 * device.index)
-    for case in ("linux cpu 2.048", "darwin cpu 0.002", "linux cuda:3 3"):
-        system, device, peak = case.split()
-        monkeypatch.setattr(sys, "platform", system)
-        assert rlvr.machine.peak_memory_gb(torch.device(device)) == pytest.approx(float(peak))
-
-
 @pytest.mark.parametrize(
     "error, shown",
     [
         (UserError("--numbers takes\n2, 3 and 4"), "--numbers takes 2, 3 and 4\n"),
-        (MemoryError("no more"), "out of memory"),
         (torch.OutOfMemoryError("no more"), "--microbatch_tokens"),
         (OSError("no such file"), None),
     ],
@@ -265,31 +249,22 @@ def test_what_the_user_can_mend_is_one_line(capsys, monkeypatch, error, shown):
 
 @pytest.mark.usefixtures("no_evaluation")
 def test_advantages_that_are_not_finite_are_named_with_their_group(run, monkeypatch):
-    seen = []
-
     def wrong(batch, _):
-        seen.append(batch.rewards)
-        bad = torch.zeros(4, 8, batch.loss_mask.shape[1])
+        batch.rewards[1] = torch.tensor([1.0, 0.25, 0.0, 0.5])
+        bad = torch.zeros(4, 4, batch.loss_mask.shape[1])
         bad[1, 2, 1] = torch.inf  # of one token
         return bad, {}
 
     monkeypatch.setattr(grpo.main, "__defaults__", (wrong,))
-    result = run("grpo", num_generations=8)
-    rewards = ", ".join(f"{reward:g}" for reward in seen[0][1].tolist())
-    told = f"the advantages of group 1 are NaN or infinite; its rewards are {rewards}. "
-    assert refused(result, "grpo", told)
-    # before the update
-    assert not Path("run/metrics.jsonl").exists() and "no update" not in result.out
+    told = "the advantages of group 1 are NaN or infinite; its rewards are 1, 0.25, 0, 0.5. "
+    assert refused(run("grpo"), "grpo", told)
+    assert not Path("run/metrics.jsonl").exists()  # before the update
 
 
-def test_the_line_that_says_why_is_told():
-    """The end of many lines, or the cause, whose text may be empty."""
-    why, caused = OSError(f"a\n{400 * 'b'}\nnames\n"), OSError("what follows from it")
-    caused.__cause__ = OSError()
-    for error, shown in ((why, f"{394 * 'b'} names"), (caused, "OSError('what follows from it')")):
-        with pytest.raises(UserError) as raised, loading("it"):
-            raise error
-        assert str(raised.value) == f"cannot load it: {shown}"
+def test_the_end_of_a_long_reason_is_told():
+    with pytest.raises(UserError) as raised, loading("it"):
+        raise OSError(f"a\n{400 * 'b'}\nnames\n")
+    assert str(raised.value) == f"cannot load it: {394 * 'b'} names"
 
 
 def train_in_a_folder(folder, *launcher):
@@ -311,6 +286,7 @@ def train_in_a_folder(folder, *launcher):
         assert 0 <= row["reward"] <= 1 and 16 * row["reward"] % 1 == 0  # of all 16 completions
         assert 0 < row["length"] <= 48 and row["entropy"] > 0 == row["kl"]
     assert any(row["grad_norm"] > 0 for row in rows(run))
+    assert 0.1 < rows(run, timed=True)[1]["peak_memory_gb"] < 100
     samples = rows(run, "samples")
     assert [row["step"] for row in samples] == [1, 1, 2, 2]
     graded = run_python("-m", "rlvr.verify", run / "samples.jsonl", folder=ROOT).stdout
@@ -332,29 +308,11 @@ def test_two_ranks(tmp_path):
     train_in_a_folder(tmp_path, *runs.TWO_RANKS)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("script, variant", runs.VARIANTS)
-def test_every_variant_trains(run, script, variant):
-    result = run(script, variant=variant)
-    assert result.code == 0, result.err
-    runs.assert_finite("run")
-    assert steps("run") == [1, 2] and steps("run", "eval") == [0, 1, 2]
-    for row in rows("run"):
-        if row["all_wrong"] + row["all_right"] < 1:  # some group has a contrast to learn from
-            assert row["grad_norm"] > 0
-
-
-CHAT = (
-    "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-    "{% if add_generation_prompt %}<think>{% endif %}"
-)
-
-
 def test_a_local_model_and_two_data_sets(run, monkeypatch):
-    """The defaults become those of large models, and an evaluation has a line for each set."""
+    """An evaluation has a line for each set."""
     monkeypatch.setattr("rlvr.tasks.datasets.load_problems", runs.real_load_problems)
     policy, _, tokenizer = rlvr.policy.models.load_policies(Config())
-    tokenizer.chat_template = CHAT
+    tokenizer.chat_template = "{{ messages[0]['content'] }}<think>"
     rlvr.training.checkpoints.save_folder(Path("chat"), policy, tokenizer)
     sums = [dict(question=f"{i} 1 : ", gold=i + 1) for i in range(20)]
     sums = write(Path("sums.jsonl"), sums)
@@ -362,7 +320,6 @@ def test_a_local_model_and_two_data_sets(run, monkeypatch):
     data |= dict(verifier="number", system_prompt="none", max_completion_length=16)
     result = run("grpo", model="chat", max_steps=1, eval_samples=3, **data)
     assert result.code == 0, result.err
-    assert json.loads(Path("run/config.json").read_text())["learning_rate"] == 1e-6
     (row,) = rows("run")
     assert row["length"] <= 16
     assert row["mismatch"] < 1e-4

@@ -93,8 +93,6 @@ def as_written(cell, kind):
     inner = [kind.field(i).type for i in range(kind.num_fields)]
     if isinstance(cell, list) and inner:
         return [as_written(each, *inner) for each in cell]
-    if isinstance(cell, tuple):  # of a map
-        return tuple(map(as_written, cell, inner))
     if isinstance(cell, dict) and inner:
         return dict(zip(cell, map(as_written, cell.values(), inner), strict=True))
     return cell
