@@ -22,6 +22,7 @@ import transformers
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = ["grpo", "agrae", "asymgrpo", "fade", "cwgrpo"]
+VARIANTS = [(s, variant) for s in SCRIPTS for variant in importlib.import_module(s).VARIANTS]
 # torchrun on two ranks of this machine, which finds a free port by itself
 TWO_RANKS = "-m torch.distributed.run --standalone --nproc_per_node 2".split()
 # The shipped policy has a third of its answers right, so that there are gradients.

@@ -1,4 +1,4 @@
-"""A run from its first to its last line, also as a process, and on two ranks."""
+"""A run from its first to its last line, also as a process, on two ranks, and of every variant."""
 
 import ast
 import json
@@ -306,6 +306,17 @@ def test_a_process_of_its_own_and_its_checkpoint(run, tmp_path):
 @pytest.mark.slow
 def test_two_ranks(tmp_path):
     train_in_a_folder(tmp_path, *runs.TWO_RANKS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script, variant", runs.VARIANTS)
+def test_every_variant_trains(run, script, variant):
+    result = run(script, variant=variant)
+    assert result.code == 0, result.err
+    runs.assert_finite("run")
+    for row in rows("run"):
+        if row["all_wrong"] + row["all_right"] < 1:  # some group has a contrast to learn from
+            assert row["grad_norm"] > 0
 
 
 def test_a_local_model_and_two_data_sets(run, monkeypatch):
