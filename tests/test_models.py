@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import json
-import random
 import sys
 from functools import partial
 from unittest.mock import Mock
@@ -17,7 +16,6 @@ from rlvr.policy.reader import Reader
 from rlvr.rollout.samplers import stop_tokens
 from rlvr.tasks.problems import Problem, Sample
 from rlvr.training.checkpoints import save_folder
-from rlvr.verify.answers.expressions import verify_countdown
 
 import pytest
 import torch
@@ -68,18 +66,7 @@ def folder_of(shape, tiny, tmp_path):
     return tmp_path / "policy"
 
 
-def test_a_qwen2_has_the_tokens_of_its_file(tmp_path):
-    text = "<|im_start|>\n 12 345  is cafe\u0301\r\n\n\tI'll</think> 你好<|im_end|>"
-    made = transformers.Qwen2Tokenizer().train_new_from_iterator([text] * 2, 300)
-    made.chat_template = "{{ messages[0]['content'] }}<|im_end|>"
-    shape = transformers.Qwen2Config(**SMALL | dict(vocab_size=len(made)))
-    folder = folder_of(shape, (None, made), tmp_path)
-    found, file = load(folder)[1], transformers.PreTrainedTokenizerFast.from_pretrained(folder)
-    assert found.encode(text) == file.encode(text) and "café" in found.decode(found.encode(text))
-    assert found.chat_template == file.chat_template == made.chat_template
-
-
-SWITCH = dict(rope_type="longrope", rope_theta=1e4, original_max_position_embeddings=16)
+SWITCH = dict(rope_type="longrope", rope_theta=1e4, original_max_position_embeddings=64)
 SWITCH |= dict(short_factor=[1.0] * 8, long_factor=[4.0] * 8)  # as Phi-3.5 has at 4,096 tokens
 DYNAMIC = dict(rope_type="dynamic", rope_theta=1e4, factor=2.0)
 OF_KINDS = dict(sliding_attention=dict(rope_type="default", rope_theta=1e4), full_attention=DYNAMIC)
@@ -103,13 +90,13 @@ ROPE += "lower --max_prompt_length and --max_completion_length"
         # rotary factors that change with the length
         ("Llama", dict(max_position_embeddings=64, rope_parameters=DYNAMIC), ROPE),
         ("Gemma3Text", dict(max_position_embeddings=64, rope_parameters=OF_KINDS), ROPE),
+        ("Phi3", dict(original_max_position_embeddings=64, rope_parameters=SWITCH), ROPE),
         (
             "Gemma2",
             dict(final_logit_softcapping=30.0),
             "its output head has a soft cap, which is not supported",
         ),
         ("Mamba", {}, CACHE),
-        ("Jamba", dict(num_experts=2), CACHE),
         ("TrOCR", {}, CACHE),  # keeps one, but counts positions by itself
         ("Llama4Text", {}, "its hidden states are not to be had without its logits"),
     ],
@@ -121,14 +108,8 @@ def test_a_model_that_cannot_be_trained_right_is_refused(tiny, tmp_path, family,
         load(folder, max_prompt_length=1, max_completion_length=64)
     if message == CACHE:
         load(folder, engine="vllm")  # which has another cache
-
-
-def test_a_run_below_the_switch_of_its_rotary_factors_is_allowed(tiny, tmp_path):
-    settings = dict(original_max_position_embeddings=16, rope_parameters=SWITCH)
-    folder = folder_of(transformers.Phi3Config(**SMALL, **settings), tiny, tmp_path)
-    load(folder, max_prompt_length=10, max_completion_length=6)
-    with pytest.raises(UserError, match="may have 17 here"):
-        load(folder, max_prompt_length=10, max_completion_length=7)
+    if message == ROPE:
+        load(folder, max_prompt_length=1, max_completion_length=63)
 
 
 def test_the_cache_is_tried_at_the_length_of_the_run(tiny, tmp_path, monkeypatch):
@@ -220,7 +201,6 @@ def test_an_adapter_and_a_tokenizer_of_another_model_are_named(tiny, tmp_path):
         (transformers.AutoTokenizer, "from_pretrained", AttributeError("renamed"), AttributeError),
         (transformers.AutoModelForCausalLM, "from_pretrained", ImportError("moved"), ImportError),
         (transformers.AutoModelForCausalLM, "from_pretrained", RuntimeError("a size"), UserError),
-        (transformers.AutoModelForCausalLM, "from_pretrained", MemoryError("all"), MemoryError),
         (Reader, "read", AttributeError("renamed"), UserError),
         (Reader, "read", torch.OutOfMemoryError("all"), torch.OutOfMemoryError),
         (rlvr.tasks.prompts, "fill_templates", AttributeError("renamed"), AttributeError),
@@ -238,11 +218,8 @@ def test_a_fault_keeps_its_cause(tiny, tmp_path, monkeypatch, owner, name, error
 
 
 def test_which_policy_a_run_starts_from():
-    """One that was taught its numbers. generate() needs padding on the left."""
+    """One that was taught its numbers."""
     shipped = {folder.name for folder in POLICIES.iterdir()}
-    for folder in POLICIES.iterdir():
-        settings = json.loads((folder / "tokenizer_config.json").read_text())
-        assert settings["padding_side"] == "left"
     assert shipped == {*make_bases.RECIPES} - {"novice"}  # which only a study starts from
     for numbers, name in TAUGHT.items():
         assert {*numbers.split(",")} <= {*make_bases.RECIPES[name][0].split(",")}
@@ -290,12 +267,3 @@ def test_an_untied_head_is_a_matrix_of_its_own(tmp_path):
     assert not read.config.tie_word_embeddings
     with pytest.raises(UserError, match="--engine hf"):  # vLLM would read the shared one
         load_policies(Config(tie_word_embeddings=False, engine="vllm"))
-
-
-@pytest.mark.parametrize("share, least, most", [(0.0, 0, 0), (0.5, 0.4, 0.55), (1.0, 0.85, 0.99)])
-def test_the_share_of_exchanged_targets(share, least, most):
-    """Some exchanged ones hit their target by chance, so the share that misses is a little less."""
-    rng = random.Random(0)
-    examples = [make_bases.draw_example(share, rng, 3) for _ in range(400)]
-    missed = sum(not verify_countdown(text, problem.gold) for problem, text in examples) / 400
-    assert least <= missed <= most
