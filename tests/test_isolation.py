@@ -9,7 +9,6 @@ from unittest.mock import Mock
 import rlvr.verify.pool as pool
 import rlvr.verify.programs.code as code
 import rlvr.verify.programs.isolation as isolation
-import rlvr.verify.programs.solution as solution
 from rlvr.errors import UserError
 
 import pytest
@@ -21,6 +20,12 @@ import os; os.fork() or os._exit(0)
 import subprocess; subprocess.run(['touch', '{mark}'])
 open('{mark}', 'w').write('x')
 import os; os.kill(os.getppid(), 9)
+import os; os.open('/dev/zero', os.O_WRONLY)
+import os; os.open('/dev/zero', os.O_RDWR)
+import os; os.open('/dev/zero', os.O_TRUNC)
+import os; os.open('{mark}', os.O_CREAT)
+import sqlite3; sqlite3.connect('{mark}')
+import ctypes; ctypes.CDLL(None)
 import socket; socket.socket().bind(('127.0.0.1', 0))
 import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
 """.strip().split("\n")
@@ -115,16 +120,6 @@ def test_cheats_score_0(way):
     assert grade_all([wrong, right] * 2, 60) == [(0.0, ""), (1.0, "")] * 2
 
 
-def test_which_events_are_refused():
-    """To open a file in any way but for reading, and what no other limit would stop."""
-    flags = os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC
-    events = [("open", ("a", None, flag)) for flag in flags]
-    for event, about in [*events, ("sqlite3.connect", ("a",)), ("ctypes.dlopen", ("a",))]:
-        with pytest.raises(PermissionError, match=f"^{event} is not for programs$"):
-            solution.refuse(event, about)
-    solution.refuse("open", ("a", None, os.O_RDONLY))
-
-
 @pytest.mark.slow
 def test_what_has_no_end(way):
     alarm = 2 * (way == "limits")
@@ -165,11 +160,8 @@ def test_bubblewrap_that_is_not_permitted(monkeypatch, tmp_path):
     way, reason = isolation.isolation()
     assert way == "user" or way == "limits" and (os.getuid() or "user: " in reason)
     assert reason.startswith("bubblewrap: bwrap: No permissions")
-    assert isolation.describe() == (
-        f"programs run {isolation.WAYS[way]}, since bubblewrap does not work here ({reason}): "
-        "install it, or run everything in a container; docs/real-models.md says what a program "
-        "can reach"
-    )
+    described = isolation.describe()
+    assert isolation.WAYS[way] in described and f" does not work here ({reason})" in described
 
 
 @pytest.mark.parametrize("seconds", [0.4, -1])
