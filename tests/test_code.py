@@ -372,10 +372,8 @@ NO_TESTS = r"""
 {"head": null, "assertions": "assert a"}
 """.strip().split("\n")
 
-DEEP = json.dumps("assert " + "-" * 100_000 + "1")
 
-
-@pytest.mark.parametrize("cell", [*NO_TESTS, DEEP, b"a", "[" * 100_000, None])
+@pytest.mark.parametrize("cell", [*NO_TESTS, b"a", "[" * 100_000, None])
 def test_a_cell_that_holds_no_unit_tests(cell):
     assert code.tests_text(cell) == ""
     assert code.tests_text(DOUBLE) == json.dumps(DOUBLE)
@@ -409,16 +407,12 @@ def test_a_reply_without_end_scores_0(monkeypatch):
 
 
 def test_a_bug_of_the_judge_is_no_wrong_program(monkeypatch):
-    """But what the program does is: here it says something else, or ends."""
     sandbox = Mock(ask=lambda *_: ["1 2", 0])
     monkeypatch.setattr(code, "start_sandbox", lambda *_: sandbox)
     question = block("print(1)"), json.dumps(dict(inputs=[""], outputs=["3"])), 60, 60
-    assert code.verify_code(*question) == 0
     with monkeypatch.context() as patch, pytest.raises(NameError):
         patch.setattr(code, "words", Mock(side_effect=NameError))
         code.verify_code(*question)
-    sandbox.ask = Mock(side_effect=ConnectionError)
-    assert code.verify_code(*question) == 0
     sandbox.ask = Mock(side_effect=UserError("no sandbox"))
     with pytest.raises(UserError):
         code.verify_code(*question)
