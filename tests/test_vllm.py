@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -113,13 +112,6 @@ def test_each_completion_has_a_seed_of_its_own_from_the_runs_generator(build, pr
     with sampler.synced():
         pass
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_what_torchrun_has_not_set_is_that_of_one_rank(build, monkeypatch):
-    monkeypatch.setattr(os, "environ", dict(RANK="3"))  # as torchrun does
-    build()
-    alone = dict(LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
-    assert os.environ == dict(alone, RANK="3", VLLM_LOGGING_LEVEL="ERROR")
 
 
 def test_settings_of_the_engine(build, prompts, monkeypatch):
