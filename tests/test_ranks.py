@@ -88,7 +88,7 @@ def evaluate(sampler, *_):
         return [{"set": "countdown", "pass@1": 0.0}]
 
 
-def train(folder, name, script, variant, flags, method=()):
+def train(folder, way, flags, script, variant, *method):
     """Train a script, and keep (loss, gradient) of each update and the weights it has saved."""
     losses, updates, policies = [], [], []  # of the microbatches since an update; of all updates
 
@@ -104,7 +104,8 @@ def train(folder, name, script, variant, flags, method=()):
         losses.clear()
         policies.append(policy)
 
-    place = f"{folder}/{'-'.join((name, script, variant, *method))}"
+    place = f"{folder}/{way}"
+    flags = [*FLAGS, *flags, *" ".join(method).split()]
     sys.argv = [f"{script}.py", *flags, "--variant", variant, "--output_dir", place]
     module = module_of(script)
     common.roll_out = functools.partial(roll_out, random.Random(0))
@@ -120,7 +121,7 @@ def train(folder, name, script, variant, flags, method=()):
         torch.save((updates, weights, rows(place)), f"{place}.pt")
 
 
-def train_all(folder, trainings):
+def train_in_ways(folder, ways, run):
     """All is in double precision: Adam's steps are as long for a gradient that is but rounding."""
     torch.set_default_dtype(torch.float64)
     torch.Tensor.float = torch.Tensor.double
@@ -139,13 +140,13 @@ def train_all(folder, trainings):
     if world.WORLD_SIZE > 1:
         of_ranks = dict(rank=world.RANK, world_size=world.WORLD_SIZE)
         dist.init_process_group("gloo", init_method=f"file://{folder}/ranks", **of_ranks)
-    for training in trainings:
-        train(folder, **training)
+    for way, flags in ways.items():
+        train(folder, way, flags, *run)
     if world.WORLD_SIZE > 1:
         dist.destroy_process_group()
 
 
-def run_in_forks(count, folder, trainings):
+def run_in_forks(count, folder, ways, run):
     children = []
     for rank in range(count):
         children.append(os.fork())
@@ -154,7 +155,7 @@ def run_in_forks(count, folder, trainings):
                 torch.set_num_threads(1)  # a fork has lost the threads of a pool
                 world.RANK = world.LOCAL_RANK = rank
                 world.WORLD_SIZE = world.LOCAL_WORLD_SIZE = count
-                train_all(folder, trainings)
+                train_in_ways(folder, ways, run)
                 os._exit(0)
             except BaseException:
                 (folder / f"{count}-{rank}.log").write_text(traceback.format_exc())
@@ -163,30 +164,21 @@ def run_in_forks(count, folder, trainings):
     assert ended == [0] * count, [log.read_text() for log in folder.glob("*.log")]
 
 
-@pytest.fixture(scope="module")
-def trained_in_ways(request, tmp_path_factory):
-    """trained_in_ways(way, run) -> [(loss, gradient)] of the updates, last weights, metrics."""
+@pytest.fixture(scope="module", params=first_fast([(run,) for run in RUNS]), ids="-".join)
+def trained(request, tmp_path_factory):
+    """Of each way: [(loss, gradient)] of the updates, last weights, metrics."""
     folder = tmp_path_factory.mktemp("ranks")
-    tests = [item for item in request.session.items if "trained_in_ways" in item.fixturenames]
-    runs = dict.fromkeys(test.callspec.params["run"] for test in tests)  # those that are asked for
     for number in (1, 2):
-        trainings = [
-            {"name": way, "script": script, "variant": variant, "method": method}
-            | {"flags": [*FLAGS, *flags, *" ".join(method).split()]}
-            for way, (count, flags) in WAYS.items()
-            for script, variant, *method in runs
-            if count == number
-        ]
-        run_in_forks(number, folder, trainings)
-    return lambda way, run: torch.load(folder / f"{way}-{'-'.join(run)}.pt")
+        ways = {way: flags for way, (count, flags) in WAYS.items() if count == number}
+        run_in_forks(number, folder, ways, request.param)
+    return {way: torch.load(folder / f"{way}.pt") for way in WAYS}
 
 
 @pytest.mark.parametrize("way", [*WAYS][1:])
-@pytest.mark.parametrize("run", first_fast([(run,) for run in RUNS]), ids="-".join)
-def test_the_same_loss_gradients_and_weights(trained_in_ways, way, run):
+def test_the_same_loss_gradients_and_weights(trained, way):
     """With KL penalty and entropy bonus, four updates of two rollouts, 1 to 41 tokens."""
-    expected_updates, expected_weights, expected_rows = trained_in_ways("one microbatch", run)
-    updates, weights_at_the_end, found = trained_in_ways(way, run)
+    expected_updates, expected_weights, expected_rows = trained["one microbatch"]
+    updates, weights_at_the_end, found = trained[way]
     for row, expected_row in zip(found, expected_rows, strict=True):
         assert row == pytest.approx(expected_row, 1e-5, 1e-5) and 0.8 < row["loss_share"] < 1
     assert len(updates) == len(expected_updates) == 4
