@@ -126,15 +126,8 @@ def test_a_reward_is_any_finite_number(entry):
             grade(("mine", "text", "gold"))
 
 
-def test_a_broken_library_is_an_error(monkeypatch, tmp_path):
-    """It says what is broken; the other verifiers still judge."""
-    (tmp_path / "latex2sympy2_extended.py").write_text("raise ImportError('it has moved')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with pytest.raises(UserError) as error:
-        grade(("math", boxed("x+1"), "1+x"), 60)
-    assert str(error.value) == "the verifier math failed: ImportError: it has moved"
-    assert grade(("number", boxed("5"), "5"), 60) == (1.0, "")
-    # a text that latex2sympy cannot read is the text's fault, if it can read another
+def test_a_broken_library_is_an_error(monkeypatch):
+    """A text that latex2sympy cannot read is the text's fault, if it can read another."""
     assert mathematics.parse.__wrapped__("x+") == []
     changed = Mock(side_effect=TypeError("an unexpected keyword argument 'is_real'"))
     monkeypatch.setattr("latex2sympy2_extended.latex2sympy", changed)

@@ -8,12 +8,10 @@ from functools import partial
 from unittest.mock import Mock
 
 import rlvr.policy.models
-import rlvr.tasks.prompts
 from rlvr.errors import UserError
 from rlvr.flags.config import TAUGHT, Config
 from rlvr.policy.models import POLICIES, is_near, load_policies, tiny_folder
 from rlvr.policy.reader import Reader
-from rlvr.rollout.samplers import stop_tokens
 from rlvr.tasks.problems import Problem, Sample
 from rlvr.training.checkpoints import save_folder
 
@@ -136,27 +134,20 @@ def test_nothing_drops_out(tiny, tmp_path):
     assert shape.resid_pdrop == 0.1
     policy, _ = load(folder_of(shape, tiny, tmp_path), gradient_checkpointing=True)
     samples = [Sample([8, 9, 10], [11, 12, 13])]
-    passes = Mock(return_value=None)
-    policy.transformer.h[0].mlp.register_forward_pre_hook(passes)
     first, second = (token_logprobs(policy, samples, [0])[0] for _ in range(2))
-    assert policy.training and passes.call_count == 2
-    assert torch.equal(first, second)
-    first.sum().backward()
-    assert passes.call_count == 3
+    assert policy.training and torch.equal(first, second)
     assert len(decode(policy, [[8, 9]], stops={1}, max_tokens=4)[0]) == 1 and not policy.training
 
 
-@pytest.mark.parametrize("do_sample", [False, True])
-def test_a_generation_config_that_contradicts_itself_can_be_saved(tiny, tmp_path, do_sample):
+def test_a_generation_config_that_contradicts_itself_can_be_saved(tiny, tmp_path):
     """By a temperature without sampling. A run would find that out after its first 100 steps."""
     save_folder(tmp_path / "policy", *tiny)
     tokens = dict(eos_token_id=[1, 5], pad_token_id=0)
-    own = json.dumps(dict(tokens, temperature=0.7, do_sample=do_sample))
+    own = json.dumps(dict(tokens, temperature=0.7, do_sample=False))
     (tmp_path / "policy/generation_config.json").write_text(own)
     save_folder(tmp_path / "trained", *load(tmp_path / "policy"))
     saved = json.loads((tmp_path / "trained/generation_config.json").read_text())
-    assert saved.items() >= tokens.items()
-    assert saved.get("temperature") == (0.7 if do_sample else None)
+    assert saved.items() >= tokens.items() and "temperature" not in saved
 
 
 def test_equal_up_to_rounding():
@@ -186,10 +177,7 @@ def test_a_models_own_code_does_not_run(tiny, monkeypatch, tmp_path, model_type)
     assert not marker.exists()
 
 
-def test_an_adapter_and_a_tokenizer_of_another_model_are_named(tiny, tmp_path):
-    (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(UserError, match="Unrecognized model in .*config.json"):
-        load(tmp_path)
+def test_a_tokenizer_of_another_model_is_refused(tiny, tmp_path):
     folder = folder_of(transformers.LlamaConfig(**SMALL | dict(vocab_size=25)), tiny, tmp_path)
     with pytest.raises(UserError, match="its tokenizer has ids up to 25, and its embedding 25 row"):
         load(folder)
@@ -203,7 +191,6 @@ def test_an_adapter_and_a_tokenizer_of_another_model_are_named(tiny, tmp_path):
         (transformers.AutoModelForCausalLM, "from_pretrained", RuntimeError("a size"), UserError),
         (Reader, "read", AttributeError("renamed"), UserError),
         (Reader, "read", torch.OutOfMemoryError("all"), torch.OutOfMemoryError),
-        (rlvr.tasks.prompts, "fill_templates", AttributeError("renamed"), AttributeError),
     ],
 )
 def test_a_fault_keeps_its_cause(tiny, tmp_path, monkeypatch, owner, name, error, shown):
@@ -211,9 +198,7 @@ def test_a_fault_keeps_its_cause(tiny, tmp_path, monkeypatch, owner, name, error
     folder = folder_of(transformers.LlamaConfig(**SMALL), tiny, tmp_path)
     monkeypatch.setattr(owner, name, Mock(side_effect=error))
     with pytest.raises(shown, match=str(error)) as raised:
-        policy, tokenizer = load(folder)
-        tokenizer.chat_template = "{{ messages }}"
-        stop_tokens(policy, tokenizer)
+        load(folder)
     assert raised.value is error or raised.value.__cause__ is error
 
 
