@@ -4,7 +4,6 @@ import contextlib
 import copy
 import json
 import sys
-from functools import partial
 from unittest.mock import Mock
 
 import rlvr.policy.models
@@ -18,7 +17,7 @@ from rlvr.training.checkpoints import save_folder
 import pytest
 import torch
 import transformers
-from samples import some_samples
+from samples import by_the_logits, some_samples
 
 from common import decode, token_logprobs
 from studies.papers import make_bases
@@ -215,8 +214,7 @@ def test_which_policy_a_run_starts_from():
 
 
 def test_each_token_of_a_lesson_counts_the_same(monkeypatch):
-    """The first gradient is that of transformers' own loss, a mean over tokens, on two texts."""
-    pad = partial(torch.nn.utils.rnn.pad_sequence, batch_first=True)
+    """The first gradient is that of a mean over the tokens of both texts."""
     texts = [("1 2 : 3 ", "1+2"), ("7 8 : 56 ", "<think>7*8=56</think><answer>7*8</answer>")]
     examples = [(Problem(prompt, ""), solution) for prompt, solution in texts]
     found = []
@@ -231,10 +229,11 @@ def test_each_token_of_a_lesson_counts_the_same(monkeypatch):
         make_bases.teach("2", 1, 0.0)
         torch.manual_seed(0)
         policy, tokenizer = make_bases.build_tiny()
-    ids = [[tokenizer.encode(prompt), tokenizer.encode(f"{text}<eos>")] for prompt, text in texts]
-    labels = [torch.tensor([-100] * len(prompt) + text) for prompt, text in ids]
-    whole = pad([torch.tensor(prompt + text) for prompt, text in ids])
-    policy(whole, labels=pad(labels, padding_value=-100)).loss.backward()
+    logprobs = []
+    for prompt, text in texts:
+        sample = Sample(tokenizer.encode(prompt), tokenizer.encode(f"{text}<eos>"))
+        logprobs.append(by_the_logits(policy, sample)[0])
+    (-torch.cat(logprobs).mean()).backward()
     for gradient, parameter in zip(found, policy.parameters(), strict=True):
         torch.testing.assert_close(gradient, parameter.grad, rtol=1e-4, atol=1e-6)
 
