@@ -7,7 +7,6 @@ import os
 import random
 import sys
 import traceback
-from unittest.mock import Mock
 
 import rlvr.machine.ranks as machine_ranks
 import rlvr.tasks.datasets
@@ -224,7 +223,6 @@ def test_sums_means_and_groups_of_two_ranks(monkeypatch):
         ("cuda", "auto", 4, "local rank 4 sees 4 GPUs: "),
         ("xpu", "auto", 0, "xpu:0"),
         ("mps", "auto", 0, "cpu"),  # nobody has seen it work
-        ("mps", "mps", 0, "mps:0"),
         ("mps", "cuda", 0, "--device cuda: torch finds none"),
     ],
 )
@@ -241,16 +239,3 @@ def test_the_device_that_a_rank_takes(monkeypatch, there, wanted, rank, device):
         return
     assert choose_device(wanted) == torch.device(device)
     assert chosen == ([] if device == "cpu" else [rank, False])
-
-
-@pytest.mark.parametrize("device, backend", [("cpu", "gloo"), ("cuda", "cpu:gloo,cuda:nccl")])
-def test_objects_go_over_the_cpu(monkeypatch, device, backend):
-    """torch takes the CPU's backend for objects where there are two: rank 0's problems are GBs."""
-    init, destroy = Mock(), Mock()
-    monkeypatch.setattr(dist, "init_process_group", init)
-    monkeypatch.setattr(dist, "destroy_process_group", destroy)
-    monkeypatch.setattr(dist, "is_initialized", lambda: device == "cpu")
-    monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    with machine_ranks.process_group(torch.device(device)):
-        init.assert_called_once_with(backend, timeout=machine_ranks.TIMEOUT)
-    assert destroy.called == (device == "cpu")  # what has ended already is left alone
