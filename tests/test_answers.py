@@ -27,12 +27,10 @@ MATH_TEXTS = [
     # where a box begins and ends
     (r"\boxed{x = \boxed{5}}", "5", 1.0),
     (r"so $\boxed 5$, which is \boxed 12 or \boxed .", "5", 1.0),
-    (r"\{ \boxed{\{1,2\}} \{", r"\{2,1\}", 1.0),
     (boxed(r"\frac{\sqrt{\frac{1}{x^{2^{3}}}}}{2}"), r"\frac{1}{2\sqrt{x^{8}}}", 1.0),
     (r"\boxed{5\}", "5", None),
     (r"\framebox{5}, which is in \boxed{}", "5", 1.0),
     *((boxed(f"5 {unit}"), "5", 1.0) for unit in "mgshNJWVALKCFTH"),
-    ("\\boxed{\\\n1}, \\boxed{2}", "1, 2", 1.0),
     (r"\boxed{4} so \boxed{5", "4", 1.0),
     ("\ud800 \0 答案是 \\boxed{5}。", "5", 1.0),
     # long texts
@@ -54,7 +52,6 @@ NUMBER_TEXTS = [
     *((f"#### 18{end}", "18", 1.0) for end in ("<|im_end|>", ". You have 3.", "! So, 3 left.")),
     ("#### 18. 19", "18", 0.0),
     ("#### 3. Find the total\nIt is 18.", "3", None),
-    ("#### 5! ways.", "5", None),
     *((boxed(f"3 hundred {word}"), "300", None) for word in ("two", "twelve", "ninety", "halves")),
     *((f"#### 1{unseen}8", "18", 1.0) for unseen in UNSEEN),
     # a gold without a number, and too long texts
@@ -69,7 +66,6 @@ COUNTDOWN_TEXTS = [
     ("<answer>1</answer><answer>3+9*5</answer>", 1.0),  # the last one counts
     ("<answer>3+9*5</answer><answer>1", 1.0),  # the last complete one
     ("<think>\n9*5=45\n</think>\n<answer>\n\t3+9*5\r\n</answer>\n", 1.0),
-    ("<answer>3\u00a0+9*5</answer>", 0.0),  # no-break space
     # long, deep, huge
     (f"<answer>{'(' * 30}3{')' * 30}+9*5</answer>", 1.0),
     (f"<answer>{'(' * 200}3+9*5{')' * 200}</answer>", 0.0),

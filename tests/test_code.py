@@ -354,7 +354,6 @@ def test_texts_without_a_program_or_with_many():
 NO_TESTS = r"""
 {"inputs": ["1", "2"], "outputs": ["2"]}
 ["assert a", 7]
-[]
 ["import math", "from math import pi", "def test(): assert False", "class Test: pass"]
 "import unittest\nassert add(1, 2) == 3"
 "import math, numpy\nassert add(1, 2) == 3"
