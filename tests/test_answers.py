@@ -27,21 +27,16 @@ MATH_TEXTS = [
     # where a box begins and ends
     (r"\boxed{x = \boxed{5}}", "5", 1.0),
     (r"so $\boxed 5$, which is \boxed 12 or \boxed .", "5", 1.0),
-    (r"\{ \boxed{\{1,2\}} \{", r"\{2,1\}", 1.0),
     (boxed(r"\frac{\sqrt{\frac{1}{x^{2^{3}}}}}{2}"), r"\frac{1}{2\sqrt{x^{8}}}", 1.0),
     (r"\boxed{5\}", "5", None),
     (r"\framebox{5}, which is in \boxed{}", "5", 1.0),
     *((boxed(f"5 {unit}"), "5", 1.0) for unit in "mgshNJWVALKCFTH"),
-    ("\\boxed{\\\n1}, \\boxed{2}", "1, 2", 1.0),
     (r"\boxed{4} so \boxed{5", "4", 1.0),
     ("\ud800 \0 答案是 \\boxed{5}。", "5", 1.0),
     # long texts
     (r"\boxed{" * 20_000, "5", None),
     ("{" * 200_000 + r"\boxed{5}", "5", 1.0),
 ]
-WORDS_OF_NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve thirteen "
-WORDS_OF_NUMBERS += "fourteen fifteen sixteen seventeen eighteen nineteen twenty thirty forty "
-WORDS_OF_NUMBERS += "fifty sixty seventy eighty ninety half halves"
 UNSEEN = "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff"
 NUMBER_TEXTS = [
     # the last box, or else behind the last ####, or else in the last <answer>
@@ -57,8 +52,7 @@ NUMBER_TEXTS = [
     *((f"#### 18{end}", "18", 1.0) for end in ("<|im_end|>", ". You have 3.", "! So, 3 left.")),
     ("#### 18. 19", "18", 0.0),
     ("#### 3. Find the total\nIt is 18.", "3", None),
-    ("#### 5! ways.", "5", None),
-    *((boxed(f"3 hundred {word}"), "300", None) for word in WORDS_OF_NUMBERS.split()),
+    *((boxed(f"3 hundred {word}"), "300", None) for word in ("two", "twelve", "ninety", "halves")),
     *((f"#### 1{unseen}8", "18", 1.0) for unseen in UNSEEN),
     # a gold without a number, and too long texts
     (r"\boxed{18}", "no number", None),
@@ -72,7 +66,6 @@ COUNTDOWN_TEXTS = [
     ("<answer>1</answer><answer>3+9*5</answer>", 1.0),  # the last one counts
     ("<answer>3+9*5</answer><answer>1", 1.0),  # the last complete one
     ("<think>\n9*5=45\n</think>\n<answer>\n\t3+9*5\r\n</answer>\n", 1.0),
-    ("<answer>3\u00a0+9*5</answer>", 0.0),  # no-break space
     # long, deep, huge
     (f"<answer>{'(' * 30}3{')' * 30}+9*5</answer>", 1.0),
     (f"<answer>{'(' * 200}3+9*5{')' * 200}</answer>", 0.0),

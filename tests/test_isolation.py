@@ -2,14 +2,12 @@
 
 import json
 import os
-import shutil
 import sys
 from unittest.mock import Mock
 
 import rlvr.verify.pool as pool
 import rlvr.verify.programs.code as code
 import rlvr.verify.programs.isolation as isolation
-import rlvr.verify.programs.solution as solution
 from rlvr.errors import UserError
 
 import pytest
@@ -21,6 +19,12 @@ import os; os.fork() or os._exit(0)
 import subprocess; subprocess.run(['touch', '{mark}'])
 open('{mark}', 'w').write('x')
 import os; os.kill(os.getppid(), 9)
+import os; os.open('/dev/zero', os.O_WRONLY)
+import os; os.open('/dev/zero', os.O_RDWR)
+import os; os.open('/dev/zero', os.O_TRUNC)
+import os; os.open('{mark}', os.O_CREAT)
+import sqlite3; sqlite3.connect('{mark}')
+import ctypes; ctypes.CDLL(None)
 import socket; socket.socket().bind(('127.0.0.1', 0))
 import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
 """.strip().split("\n")
@@ -115,16 +119,6 @@ def test_cheats_score_0(way):
     assert grade_all([wrong, right] * 2, 60) == [(0.0, ""), (1.0, "")] * 2
 
 
-def test_which_events_are_refused():
-    """To open a file in any way but for reading, and what no other limit would stop."""
-    flags = os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC
-    events = [("open", ("a", None, flag)) for flag in flags]
-    for event, about in [*events, ("sqlite3.connect", ("a",)), ("ctypes.dlopen", ("a",))]:
-        with pytest.raises(PermissionError, match=f"^{event} is not for programs$"):
-            solution.refuse(event, about)
-    solution.refuse("open", ("a", None, os.O_RDONLY))
-
-
 @pytest.mark.slow
 def test_what_has_no_end(way):
     alarm = 2 * (way == "limits")
@@ -155,21 +149,10 @@ print(open('/proc/self/oom_score_adj').read())
     assert pool.grade(("code", program, json.dumps(tests)), 60, 60) == (1.0, "")
 
 
-def test_bubblewrap_that_is_not_permitted(monkeypatch, tmp_path):
-    """As in most containers: its reason is told, and the fallback is taken."""
-    program = tmp_path / "bwrap"
-    program.write_text("#!/bin/sh\necho first >&2\necho bwrap: No permissions >&2\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(shutil, "which", lambda name: str(program))
-    isolation.isolation.cache_clear()
-    way, reason = isolation.isolation()
-    assert way == "user" or way == "limits" and (os.getuid() or "user: " in reason)
-    assert reason.startswith("bubblewrap: bwrap: No permissions")
-    assert isolation.describe() == (
-        f"programs run {isolation.WAYS[way]}, since bubblewrap does not work here ({reason}): "
-        "install it, or run everything in a container; docs/real-models.md says what a program "
-        "can reach"
-    )
+def test_the_way_is_told_and_why_it_is_not_the_safest(way):
+    described = isolation.describe()
+    assert isolation.WAYS[way] in described
+    assert (" does not work here (bubblewrap: " in described) == (way != "bubblewrap")
 
 
 @pytest.mark.parametrize("seconds", [0.4, -1])
@@ -180,14 +163,21 @@ def test_a_reply_that_comes_bit_by_bit_is_late_as_a_whole(seconds):
         worker.ask("", seconds)
 
 
-@pytest.mark.parametrize("command, reason", [("/bin/false", "no answer"), ("/-", ".*No such")])
+@pytest.mark.parametrize(
+    "command, reason",
+    [
+        (["/bin/false"], "no answer"),
+        (["/-"], ".*No such"),
+        (["/bin/sh", "-c", "echo first >&2; echo bwrap: No permissions >&2"], "bwrap: No perm"),
+    ],
+)
 def test_a_machine_that_starts_no_sandbox_any_more(command, reason, monkeypatch):
     """For a program, or for its tests. No right program is trained on as a wrong one."""
     isolation.isolation()
     with monkeypatch.context() as patch, pytest.raises(UserError, match="for tests"):
         patch.setattr(code, "start_sandbox", Mock(side_effect=[Mock(), UserError("for tests")]))
         code.verify_code(block(ADD), UNKNOWN, 60, 60)
-    monkeypatch.setattr(isolation, "command", lambda *_: [command])
+    monkeypatch.setattr(isolation, "command", lambda *_: command)
     with pytest.raises(UserError, match=f"cannot use a sandbox for a program: {reason}"):
         code.verify_code(*RIGHT[1:], 60, 60)
     isolation.isolation.cache_clear()

@@ -220,8 +220,6 @@ def test_two_runs_in_one_process(in_a_notebook):
     assert second.steps[0]["of_my_own"] == 1.0 and "of_my_own" not in first.steps[0]
     third = grpo.main(grpo.configure(resume_from_checkpoint="two", max_steps=3))
     assert [row["step"] for row in third.steps] == [1, 2, 3]
-    named = grpo.main(grpo.configure(**SMALL | dict(variant="dapo", max_steps=1)))
-    assert str(named.folder).startswith("runs/grpo-dapo-")
 
 
 def test_interrupting_the_kernel_ends_after_the_step(in_a_notebook, monkeypatch):

@@ -3,26 +3,21 @@
 import contextlib
 import copy
 import json
-import random
 import sys
-from functools import partial
 from unittest.mock import Mock
 
 import rlvr.policy.models
-import rlvr.tasks.prompts
 from rlvr.errors import UserError
 from rlvr.flags.config import TAUGHT, Config
 from rlvr.policy.models import POLICIES, is_near, load_policies, tiny_folder
 from rlvr.policy.reader import Reader
-from rlvr.rollout.samplers import stop_tokens
 from rlvr.tasks.problems import Problem, Sample
 from rlvr.training.checkpoints import save_folder
-from rlvr.verify.answers.expressions import verify_countdown
 
 import pytest
 import torch
 import transformers
-from samples import some_samples
+from samples import by_the_logits, some_samples
 
 from common import decode, token_logprobs
 from studies.papers import make_bases
@@ -68,18 +63,7 @@ def folder_of(shape, tiny, tmp_path):
     return tmp_path / "policy"
 
 
-def test_a_qwen2_has_the_tokens_of_its_file(tmp_path):
-    text = "<|im_start|>\n 12 345  is cafe\u0301\r\n\n\tI'll</think> 你好<|im_end|>"
-    made = transformers.Qwen2Tokenizer().train_new_from_iterator([text] * 2, 300)
-    made.chat_template = "{{ messages[0]['content'] }}<|im_end|>"
-    shape = transformers.Qwen2Config(**SMALL | dict(vocab_size=len(made)))
-    folder = folder_of(shape, (None, made), tmp_path)
-    found, file = load(folder)[1], transformers.PreTrainedTokenizerFast.from_pretrained(folder)
-    assert found.encode(text) == file.encode(text) and "café" in found.decode(found.encode(text))
-    assert found.chat_template == file.chat_template == made.chat_template
-
-
-SWITCH = dict(rope_type="longrope", rope_theta=1e4, original_max_position_embeddings=16)
+SWITCH = dict(rope_type="longrope", rope_theta=1e4, original_max_position_embeddings=64)
 SWITCH |= dict(short_factor=[1.0] * 8, long_factor=[4.0] * 8)  # as Phi-3.5 has at 4,096 tokens
 DYNAMIC = dict(rope_type="dynamic", rope_theta=1e4, factor=2.0)
 OF_KINDS = dict(sliding_attention=dict(rope_type="default", rope_theta=1e4), full_attention=DYNAMIC)
@@ -103,13 +87,13 @@ ROPE += "lower --max_prompt_length and --max_completion_length"
         # rotary factors that change with the length
         ("Llama", dict(max_position_embeddings=64, rope_parameters=DYNAMIC), ROPE),
         ("Gemma3Text", dict(max_position_embeddings=64, rope_parameters=OF_KINDS), ROPE),
+        ("Phi3", dict(original_max_position_embeddings=64, rope_parameters=SWITCH), ROPE),
         (
             "Gemma2",
             dict(final_logit_softcapping=30.0),
             "its output head has a soft cap, which is not supported",
         ),
         ("Mamba", {}, CACHE),
-        ("Jamba", dict(num_experts=2), CACHE),
         ("TrOCR", {}, CACHE),  # keeps one, but counts positions by itself
         ("Llama4Text", {}, "its hidden states are not to be had without its logits"),
     ],
@@ -121,14 +105,8 @@ def test_a_model_that_cannot_be_trained_right_is_refused(tiny, tmp_path, family,
         load(folder, max_prompt_length=1, max_completion_length=64)
     if message == CACHE:
         load(folder, engine="vllm")  # which has another cache
-
-
-def test_a_run_below_the_switch_of_its_rotary_factors_is_allowed(tiny, tmp_path):
-    settings = dict(original_max_position_embeddings=16, rope_parameters=SWITCH)
-    folder = folder_of(transformers.Phi3Config(**SMALL, **settings), tiny, tmp_path)
-    load(folder, max_prompt_length=10, max_completion_length=6)
-    with pytest.raises(UserError, match="may have 17 here"):
-        load(folder, max_prompt_length=10, max_completion_length=7)
+    if message == ROPE:
+        load(folder, max_prompt_length=1, max_completion_length=63)
 
 
 def test_the_cache_is_tried_at_the_length_of_the_run(tiny, tmp_path, monkeypatch):
@@ -155,27 +133,20 @@ def test_nothing_drops_out(tiny, tmp_path):
     assert shape.resid_pdrop == 0.1
     policy, _ = load(folder_of(shape, tiny, tmp_path), gradient_checkpointing=True)
     samples = [Sample([8, 9, 10], [11, 12, 13])]
-    passes = Mock(return_value=None)
-    policy.transformer.h[0].mlp.register_forward_pre_hook(passes)
     first, second = (token_logprobs(policy, samples, [0])[0] for _ in range(2))
-    assert policy.training and passes.call_count == 2
-    assert torch.equal(first, second)
-    first.sum().backward()
-    assert passes.call_count == 3
+    assert policy.training and torch.equal(first, second)
     assert len(decode(policy, [[8, 9]], stops={1}, max_tokens=4)[0]) == 1 and not policy.training
 
 
-@pytest.mark.parametrize("do_sample", [False, True])
-def test_a_generation_config_that_contradicts_itself_can_be_saved(tiny, tmp_path, do_sample):
+def test_a_generation_config_that_contradicts_itself_can_be_saved(tiny, tmp_path):
     """By a temperature without sampling. A run would find that out after its first 100 steps."""
     save_folder(tmp_path / "policy", *tiny)
     tokens = dict(eos_token_id=[1, 5], pad_token_id=0)
-    own = json.dumps(dict(tokens, temperature=0.7, do_sample=do_sample))
+    own = json.dumps(dict(tokens, temperature=0.7, do_sample=False))
     (tmp_path / "policy/generation_config.json").write_text(own)
     save_folder(tmp_path / "trained", *load(tmp_path / "policy"))
     saved = json.loads((tmp_path / "trained/generation_config.json").read_text())
-    assert saved.items() >= tokens.items()
-    assert saved.get("temperature") == (0.7 if do_sample else None)
+    assert saved.items() >= tokens.items() and "temperature" not in saved
 
 
 def test_equal_up_to_rounding():
@@ -205,10 +176,7 @@ def test_a_models_own_code_does_not_run(tiny, monkeypatch, tmp_path, model_type)
     assert not marker.exists()
 
 
-def test_an_adapter_and_a_tokenizer_of_another_model_are_named(tiny, tmp_path):
-    (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(UserError, match="Unrecognized model in .*config.json"):
-        load(tmp_path)
+def test_a_tokenizer_of_another_model_is_refused(tiny, tmp_path):
     folder = folder_of(transformers.LlamaConfig(**SMALL | dict(vocab_size=25)), tiny, tmp_path)
     with pytest.raises(UserError, match="its tokenizer has ids up to 25, and its embedding 25 row"):
         load(folder)
@@ -220,10 +188,8 @@ def test_an_adapter_and_a_tokenizer_of_another_model_are_named(tiny, tmp_path):
         (transformers.AutoTokenizer, "from_pretrained", AttributeError("renamed"), AttributeError),
         (transformers.AutoModelForCausalLM, "from_pretrained", ImportError("moved"), ImportError),
         (transformers.AutoModelForCausalLM, "from_pretrained", RuntimeError("a size"), UserError),
-        (transformers.AutoModelForCausalLM, "from_pretrained", MemoryError("all"), MemoryError),
         (Reader, "read", AttributeError("renamed"), UserError),
         (Reader, "read", torch.OutOfMemoryError("all"), torch.OutOfMemoryError),
-        (rlvr.tasks.prompts, "fill_templates", AttributeError("renamed"), AttributeError),
     ],
 )
 def test_a_fault_keeps_its_cause(tiny, tmp_path, monkeypatch, owner, name, error, shown):
@@ -231,18 +197,13 @@ def test_a_fault_keeps_its_cause(tiny, tmp_path, monkeypatch, owner, name, error
     folder = folder_of(transformers.LlamaConfig(**SMALL), tiny, tmp_path)
     monkeypatch.setattr(owner, name, Mock(side_effect=error))
     with pytest.raises(shown, match=str(error)) as raised:
-        policy, tokenizer = load(folder)
-        tokenizer.chat_template = "{{ messages }}"
-        stop_tokens(policy, tokenizer)
+        load(folder)
     assert raised.value is error or raised.value.__cause__ is error
 
 
 def test_which_policy_a_run_starts_from():
-    """One that was taught its numbers. generate() needs padding on the left."""
+    """One that was taught its numbers."""
     shipped = {folder.name for folder in POLICIES.iterdir()}
-    for folder in POLICIES.iterdir():
-        settings = json.loads((folder / "tokenizer_config.json").read_text())
-        assert settings["padding_side"] == "left"
     assert shipped == {*make_bases.RECIPES} - {"novice"}  # which only a study starts from
     for numbers, name in TAUGHT.items():
         assert {*numbers.split(",")} <= {*make_bases.RECIPES[name][0].split(",")}
@@ -253,8 +214,7 @@ def test_which_policy_a_run_starts_from():
 
 
 def test_each_token_of_a_lesson_counts_the_same(monkeypatch):
-    """The first gradient is that of transformers' own loss, a mean over tokens, on two texts."""
-    pad = partial(torch.nn.utils.rnn.pad_sequence, batch_first=True)
+    """The first gradient is that of a mean over the tokens of both texts."""
     texts = [("1 2 : 3 ", "1+2"), ("7 8 : 56 ", "<think>7*8=56</think><answer>7*8</answer>")]
     examples = [(Problem(prompt, ""), solution) for prompt, solution in texts]
     found = []
@@ -269,10 +229,11 @@ def test_each_token_of_a_lesson_counts_the_same(monkeypatch):
         make_bases.teach("2", 1, 0.0)
         torch.manual_seed(0)
         policy, tokenizer = make_bases.build_tiny()
-    ids = [[tokenizer.encode(prompt), tokenizer.encode(f"{text}<eos>")] for prompt, text in texts]
-    labels = [torch.tensor([-100] * len(prompt) + text) for prompt, text in ids]
-    whole = pad([torch.tensor(prompt + text) for prompt, text in ids])
-    policy(whole, labels=pad(labels, padding_value=-100)).loss.backward()
+    logprobs = []
+    for prompt, text in texts:
+        sample = Sample(tokenizer.encode(prompt), tokenizer.encode(f"{text}<eos>"))
+        logprobs.append(by_the_logits(policy, sample)[0])
+    (-torch.cat(logprobs).mean()).backward()
     for gradient, parameter in zip(found, policy.parameters(), strict=True):
         torch.testing.assert_close(gradient, parameter.grad, rtol=1e-4, atol=1e-6)
 
@@ -290,12 +251,3 @@ def test_an_untied_head_is_a_matrix_of_its_own(tmp_path):
     assert not read.config.tie_word_embeddings
     with pytest.raises(UserError, match="--engine hf"):  # vLLM would read the shared one
         load_policies(Config(tie_word_embeddings=False, engine="vllm"))
-
-
-@pytest.mark.parametrize("share, least, most", [(0.0, 0, 0), (0.5, 0.4, 0.55), (1.0, 0.85, 0.99)])
-def test_the_share_of_exchanged_targets(share, least, most):
-    """Some exchanged ones hit their target by chance, so the share that misses is a little less."""
-    rng = random.Random(0)
-    examples = [make_bases.draw_example(share, rng, 3) for _ in range(400)]
-    missed = sum(not verify_countdown(text, problem.gold) for problem, text in examples) / 400
-    assert least <= missed <= most

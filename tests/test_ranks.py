@@ -5,11 +5,8 @@ import copy
 import functools
 import os
 import random
-import runpy
 import sys
 import traceback
-from datetime import timedelta
-from unittest.mock import Mock, call
 
 import rlvr.machine.ranks as machine_ranks
 import rlvr.tasks.datasets
@@ -18,7 +15,6 @@ import rlvr.training.updates
 from rlvr import world
 from rlvr.errors import UserError
 from rlvr.flags.command_line import parse_flags
-from rlvr.machine.ending import end_one_of_several_ranks
 from rlvr.machine.ranks import choose_device
 from rlvr.policy.logprobs import completion_logprobs
 from rlvr.policy.sharding import shard, whole
@@ -91,7 +87,7 @@ def evaluate(sampler, *_):
         return [{"set": "countdown", "pass@1": 0.0}]
 
 
-def train(folder, name, script, variant, flags, method=()):
+def train(folder, way, flags, script, variant, *method):
     """Train a script, and keep (loss, gradient) of each update and the weights it has saved."""
     losses, updates, policies = [], [], []  # of the microbatches since an update; of all updates
 
@@ -107,7 +103,8 @@ def train(folder, name, script, variant, flags, method=()):
         losses.clear()
         policies.append(policy)
 
-    place = f"{folder}/{'-'.join((name, script, variant, *method))}"
+    place = f"{folder}/{way}"
+    flags = [*FLAGS, *flags, *" ".join(method).split()]
     sys.argv = [f"{script}.py", *flags, "--variant", variant, "--output_dir", place]
     module = module_of(script)
     common.roll_out = functools.partial(roll_out, random.Random(0))
@@ -123,7 +120,7 @@ def train(folder, name, script, variant, flags, method=()):
         torch.save((updates, weights, rows(place)), f"{place}.pt")
 
 
-def train_all(folder, trainings):
+def train_in_a_fork(folder, way, flags, run):
     """All is in double precision: Adam's steps are as long for a gradient that is but rounding."""
     torch.set_default_dtype(torch.float64)
     torch.Tensor.float = torch.Tensor.double
@@ -135,20 +132,17 @@ def train_all(folder, trainings):
     Run.finish = lambda run: None
     # An unsure policy has no covariance above 1; from 0 on there are tokens to detach.
     losses_of_others.clip_cov_mask = functools.partial(losses_of_others.clip_cov_mask, low=0.0)
-
-    # One process group serves all trainings: to make several in a row is a race.
     rlvr.machine.process_group = contextlib.nullcontext
     rlvr.machine.end_one_of_several_ranks = lambda: None
     if world.WORLD_SIZE > 1:
         of_ranks = dict(rank=world.RANK, world_size=world.WORLD_SIZE)
-        dist.init_process_group("gloo", init_method=f"file://{folder}/ranks", **of_ranks)
-    for training in trainings:
-        train(folder, **training)
+        dist.init_process_group("gloo", init_method=f"file://{folder}/{way} meet", **of_ranks)
+    train(folder, way, flags, *run)
     if world.WORLD_SIZE > 1:
         dist.destroy_process_group()
 
 
-def run_in_forks(count, folder, trainings):
+def run_in_forks(count, folder, *training):
     children = []
     for rank in range(count):
         children.append(os.fork())
@@ -157,43 +151,29 @@ def run_in_forks(count, folder, trainings):
                 torch.set_num_threads(1)  # a fork has lost the threads of a pool
                 world.RANK = world.LOCAL_RANK = rank
                 world.WORLD_SIZE = world.LOCAL_WORLD_SIZE = count
-                train_all(folder, trainings)
+                train_in_a_fork(folder, *training)
                 os._exit(0)
             except BaseException:
-                (folder / f"{count}-{rank}.log").write_text(traceback.format_exc())
+                (folder / f"{rank}.log").write_text(traceback.format_exc())
                 os._exit(1)
     ended = [os.waitpid(child, 0)[1] for child in children]
     assert ended == [0] * count, [log.read_text() for log in folder.glob("*.log")]
 
 
-@pytest.fixture(scope="module")
-def trained_in_ways(request, tmp_path_factory):
-    """trained_in_ways(way, run) -> [(loss, gradient)] of the updates, last weights, metrics."""
+@pytest.fixture(scope="module", params=first_fast([(run,) for run in RUNS]), ids="-".join)
+def trained(request, tmp_path_factory):
+    """Of each way: [(loss, gradient)] of the updates, last weights, metrics."""
     folder = tmp_path_factory.mktemp("ranks")
-    tests = [item for item in request.session.items if "trained_in_ways" in item.fixturenames]
-    runs = dict.fromkeys(test.callspec.params["run"] for test in tests)
-    ways = {
-        run: {t.callspec.params["way"] for t in tests if t.callspec.params["run"] == run}
-        for run in runs
-    }
-    for number in (1, 2):
-        trainings = [
-            {"name": way, "script": script, "variant": variant, "method": method}
-            | {"flags": [*FLAGS, *flags, *" ".join(method).split()]}
-            for way, (count, flags) in WAYS.items()
-            for script, variant, *method in runs
-            if count == number and (way in ways[script, variant, *method] or way == [*WAYS][0])
-        ]
-        run_in_forks(number, folder, trainings)
-    return lambda way, run: torch.load(folder / f"{way}-{'-'.join(run)}.pt")
+    for way, (count, flags) in WAYS.items():
+        run_in_forks(count, folder, way, flags, request.param)
+    return {way: torch.load(folder / f"{way}.pt") for way in WAYS}
 
 
 @pytest.mark.parametrize("way", [*WAYS][1:])
-@pytest.mark.parametrize("run", first_fast([(run,) for run in RUNS]), ids="-".join)
-def test_the_same_loss_gradients_and_weights(trained_in_ways, way, run):
+def test_the_same_loss_gradients_and_weights(trained, way):
     """With KL penalty and entropy bonus, four updates of two rollouts, 1 to 41 tokens."""
-    expected_updates, expected_weights, expected_rows = trained_in_ways("one microbatch", run)
-    updates, weights_at_the_end, found = trained_in_ways(way, run)
+    expected_updates, expected_weights, expected_rows = trained["one microbatch"]
+    updates, weights_at_the_end, found = trained[way]
     for row, expected_row in zip(found, expected_rows, strict=True):
         assert row == pytest.approx(expected_row, 1e-5, 1e-5) and 0.8 < row["loss_share"] < 1
     assert len(updates) == len(expected_updates) == 4
@@ -214,14 +194,6 @@ def test_a_frozen_policy_gives_everything_back(tiny, alone, frozen):
         completion_logprobs(policy, [Sample([8, 9], [10, 11])], 1.0, 2)
     for name, value in policy.named_parameters():
         assert isinstance(value, DTensor) == (frozen or ".layers." in name), name
-
-
-def test_torchrun_says_which_rank_a_process_is(monkeypatch):
-    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-    for number, name in enumerate(names, 5):
-        monkeypatch.setenv(name, str(number))
-    found = runpy.run_path(world.__file__)
-    assert [found[name] for name in names] == [5, 6, 7, 8]
 
 
 def test_sums_means_and_groups_of_two_ranks(monkeypatch):
@@ -249,10 +221,8 @@ def test_sums_means_and_groups_of_two_ranks(monkeypatch):
         (None, "auto", 0, "cpu"),
         ("cuda", "auto", 3, "cuda:3"),
         ("cuda", "auto", 4, "local rank 4 sees 4 GPUs: "),
-        ("cuda", "cpu", 0, "cpu"),
         ("xpu", "auto", 0, "xpu:0"),
         ("mps", "auto", 0, "cpu"),  # nobody has seen it work
-        ("mps", "mps", 0, "mps:0"),
         ("mps", "cuda", 0, "--device cuda: torch finds none"),
     ],
 )
@@ -269,29 +239,3 @@ def test_the_device_that_a_rank_takes(monkeypatch, there, wanted, rank, device):
         return
     assert choose_device(wanted) == torch.device(device)
     assert chosen == ([] if device == "cpu" else [rank, False])
-
-
-def test_one_of_several_ranks_ends_before_python_shuts_down(monkeypatch):
-    calls = Mock()
-    monkeypatch.setattr("atexit._run_exitfuncs", calls.at_exit)
-    monkeypatch.setattr(sys, "stdout", calls.stdout)
-    monkeypatch.setattr(os, "_exit", calls.end)
-    for ranks in (1, 2):
-        monkeypatch.setattr(world, "WORLD_SIZE", ranks)
-        end_one_of_several_ranks()
-    assert calls.mock_calls == [call.at_exit(), call.stdout.flush(), call.end(0)]
-
-
-@pytest.mark.parametrize("device, backend", [("cpu", "gloo"), ("cuda", "cpu:gloo,cuda:nccl")])
-def test_objects_go_over_the_cpu(monkeypatch, device, backend):
-    """torch takes the CPU's backend for objects where there are two: rank 0's problems are GBs."""
-    init, destroy = Mock(), Mock()
-    monkeypatch.setattr(torch.distributed, "init_process_group", init)
-    monkeypatch.setattr(torch.distributed, "destroy_process_group", destroy)
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: device == "cpu")
-    monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    with machine_ranks.process_group(torch.device(device)):
-        assert init.call_args.args == (backend,)
-        # a rank that hangs ends the others, and one that evaluates for an hour does not
-        assert timedelta(hours=1) < init.call_args.kwargs["timeout"] < timedelta(days=1)
-    assert destroy.called == (device == "cpu")  # what has ended already is left alone
