@@ -175,6 +175,8 @@ def test_what_has_no_meaning_is_refused():
     for aggregation, max_completion_length in (("mean", 10), ("constant", None)):
         with pytest.raises(ValueError, match=f"^{aggregation=} with {max_completion_length=}$"):
             common.token_weights(mask, aggregation, max_completion_length)
+    for aggregation in ("sequence", "token", "constant"):  # where all completions are left out
+        assert not common.token_weights(0 * mask, aggregation, 10).any()
     with pytest.raises(ValueError, match="neither token nor sequence"):
         ppo_clip_loss(*[mask] * 4, importance_sampling_level="group")
     for n, right, k in ((4, 2, 5), (4, 2, 0), (4, 5, 2), (4, -1, 2)):

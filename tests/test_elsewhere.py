@@ -10,6 +10,7 @@ import builtins
 import contextlib
 import copy
 import dis
+import functools
 import importlib
 import inspect
 import json
@@ -19,6 +20,7 @@ import sys
 import types
 from types import ModuleType, SimpleNamespace
 
+from rlvr.machine import global_sum
 from rlvr.policy.logprobs import completion_logprobs
 from rlvr.tasks.problems import Sample, own_tokens
 from rlvr.training.checkpoints import save_folder
@@ -35,6 +37,7 @@ from torch.nn.utils import clip_grad_norm_, parameters_to_vector
 
 import agrae
 import asymgrpo
+import common
 import cwgrpo
 import fade
 import grpo
@@ -208,19 +211,11 @@ def published(monkeypatch):
 
 # Two prompts, whose rows are mixed; the reward stands at the last token of the row.
 INDEX = np.array(["b", "a", "b", "a", "a", "b"], dtype=object)
-ROW_REWARDS = torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0, 0.0])
+GROUPS = torch.tensor([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]])  # of a, then of b
+ROWS = [3, 0, 4, 1, 2, 5]  # where a row's completion is in the groups
 LENGTHS = torch.tensor([[3], [1], [2], [3], [2], [1]])
 RESPONSE_MASK = (torch.arange(3) < LENGTHS).float()
 LAST = torch.arange(3) == LENGTHS - 1
-GROUPS = torch.tensor([[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]])  # of a, then of b
-
-
-def rows_of(advantages, mask=RESPONSE_MASK):
-    """[B, G] of a and b -> [N, T] in the order of the rows."""
-    of_group = {"a": iter(advantages[0]), "b": iter(advantages[1])}
-    return torch.stack([next(of_group[name]) for name in INDEX])[:, None] * mask
-
-
 ADVANTAGES = {
     "asymgrpo": asymgrpo.asymgrpo_advantage(GROUPS),
     "agrae": of_agrae(GROUPS),
@@ -261,7 +256,8 @@ def test_a_loss_in_verl(aggregation, published):
     batch = random_batch(0)
     new = batch.logprobs.requires_grad_()
     ours, _ = loss_of(batch, LOSSES["up"], aggregation=aggregation, epsilon=0.2)
-    given = batch.old_logprobs, new, batch.advantages, batch.mask > 0, MODES[aggregation], config
+    given = batch.old_logprobs, new, batch.advantages, batch.loss_mask > 0
+    given += MODES[aggregation], config
     theirs, _ = of_policy["up"](*given)
     doubled, _ = of_policy["up"](*given, rollout_is_weights=2 * torch.ones_like(new))
     expected, found = (torch.autograd.grad(loss, new)[0] for loss in (ours, theirs))
@@ -275,12 +271,13 @@ def test_recipes_for_verl_and_skyrl(published):
     verl, skyrl, of_policy = registered(published)
     assert [*of_policy] == ["up"]
     assert sorted(verl) == sorted(skyrl) == sorted(ADVANTAGES)
-    rewards = torch.where(ROW_REWARDS > 0, 1.0, -1.0)[:, None] * LAST
+    rewards = torch.where(GROUPS > 0, 1.0, -1.0).flatten()[ROWS, None] * LAST
     given = dict(token_level_rewards=rewards, response_mask=RESPONSE_MASK, index=INDEX, config=None)
     others = dict(values=None, grpo_norm_by_std=True, gamma=1.0, lambd=1.0)
     for name in ADVANTAGES:
         advantages, returns = verl[name](**given)
-        torch.testing.assert_close(advantages, rows_of(ADVANTAGES[name]))
+        expected = ADVANTAGES[name].flatten()[ROWS, None] * RESPONSE_MASK
+        torch.testing.assert_close(advantages, expected)
         assert returns is advantages
         assert torch.equal(skyrl[name](**given, **others)[0], advantages)
     given["index"] = np.array([*"baaaab"])  # 2 and 4, which divide 6
@@ -312,12 +309,12 @@ def test_recipe_for_prime_rl(published):
     # The sums over completions, by the number of tokens, are the loss with the sampler's log-probs.
     batch = random_batch(0)
     theirs = dict(trainer_logprobs=batch.logprobs, inference_logprobs=batch.old_logprobs)
-    theirs |= dict(advantages=batch.advantages, loss_mask=batch.mask > 0)
+    theirs |= dict(advantages=batch.advantages, loss_mask=batch.loss_mask > 0)
     rows = [SimpleNamespace(**{k: x[i] for k, x in theirs.items()}) for i in range(COMPLETIONS)]
     found = sum(namespace["ppo_clip"](row).loss for row in rows)
-    given = batch.logprobs, batch.old_logprobs, batch.advantages, batch.mask
+    given = batch.logprobs, batch.old_logprobs, batch.advantages, batch.loss_mask
     own, *_ = ppo_clip_loss(*given, aggregation="token")
-    torch.testing.assert_close(found / batch.mask.sum(), own)
+    torch.testing.assert_close(found / batch.loss_mask.sum(), own)
 
 
 def globals_of(code):
@@ -336,7 +333,10 @@ def test_each_function_needs_what_the_table_says():
         allowed = {"torch", *vars(builtins)} | {"global_sum", "math"} & {*re.findall(r"\w+", needs)}
         for name in re.findall(r"\w+", names):
             source = inspect.getsource(getattr(importlib.import_module(script), name))
+            exec(source, {"torch": torch})  # its defaults and annotations
             assert globals_of(compile(source, name, "exec")) <= allowed, name
+    exec(re.search(r"`(def global_sum.*)`", PAGE)[1], page := {})
+    assert page["global_sum"](3, torch.tensor(2.0)) == global_sum(3, torch.tensor(2.0)) == [3, 2]
 
 
 FLOATS = torch.float16, torch.bfloat16, torch.float32, torch.float64
@@ -344,76 +344,47 @@ COUNTS = torch.bool, torch.int32, torch.int64
 EMPTY_ROW = torch.tensor([[1, 1, 0], [0, 0, 0], [1, 1, 1]])  # a mask [N, T]
 
 
-def pasted(name, **beside):
-    """A function of a script or of common.py as a reader has it: in a file without the rest."""
-    script, _, function = name.partition(".")
-    source = inspect.getsource(getattr(importlib.import_module(script), function))
-    exec(source, namespace := {"torch": torch, **beside})
-    return namespace[function]
-
-
 OF_REWARDS = {
-    "grpo": lambda rewards: pasted("grpo.grpo_advantage")(rewards),
-    "dr-grpo": lambda rewards: pasted("grpo.grpo_advantage")(rewards, scale_rewards=False),
-    "grpo-n": lambda rewards: pasted("grpo.negative_only")(OF_REWARDS["grpo"](rewards)),
-    "agrae": lambda rewards: pasted("agrae.agrae_advantage")(
-        OF_REWARDS["grpo"](rewards), (rewards == 1).float().mean(1), mean_success=1 / 4, alpha=1 / 2
+    "grpo": grpo.grpo_advantage,
+    "dr-grpo": functools.partial(grpo.grpo_advantage, scale_rewards=False),
+    "grpo-n": lambda rewards: grpo.negative_only(grpo.grpo_advantage(rewards)),
+    "agrae": lambda rewards: agrae.agrae_advantage(
+        grpo.grpo_advantage(rewards),
+        (rewards == 1).float().mean(1),
+        mean_success=1 / 4,
+        alpha=1 / 2,
     ),
-    "asymgrpo": lambda rewards: pasted("asymgrpo.asymgrpo_advantage")(rewards, 1.0, 0.5),
-    "fade": lambda rewards: pasted("fade.fade_advantage")(rewards, alpha=2.0, delta=0.5),
+    "asymgrpo": asymgrpo.asymgrpo_advantage,
+    "fade": functools.partial(fade.fade_advantage, alpha=2.0, delta=0.5),
 }
-# of a group with one success in three: the advantage of the success, and of a failure
-ONE_OF_THREE = {"grpo": (2**0.5, -(2**-0.5)), "dr-grpo": (2 / 3, -1 / 3), "grpo-n": (0, -(2**-0.5))}
-SCALE = 3**0.5 / 8 + 3 / 8 * 1.5**0.5  # of A-GRAE, with w = 1/4 and p = 1/3
-ONE_OF_THREE |= {"agrae": (2**0.5 * SCALE / 2, -(2**-0.5) * SCALE)}
-ONE_OF_THREE |= {"asymgrpo": (2, -(2**-0.5)), "fade": (4 / 9, -4 / 9)}
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *COUNTS])
 @pytest.mark.parametrize("name", OF_REWARDS)
-def test_pasted_advantages_take_any_rewards(name, dtype):
+def test_advantages_take_any_rewards(name, dtype):
     """A group of two kinds, one of equal fractions, and one with a NaN, which is not hidden."""
-    rewards = torch.tensor([[1, 0, 0], [0.9, 0.9, 0.9]]).to(dtype)
-    mixed, equal = OF_REWARDS[name](rewards).double()
-    success, failure = ONE_OF_THREE[name]
-    expected = torch.tensor([success, failure, failure]).double()
-    torch.testing.assert_close(mixed, expected, rtol=0.01, atol=1e-6)
-    if dtype != torch.bool or name != "asymgrpo":  # as a boolean, 0.9 is a success
-        assert equal.abs().max() <= (0.002 if name in ("dr-grpo", "fade") else 0)
+    advantage, rewards = OF_REWARDS[name], torch.tensor([[1, 0, 0], [0.9, 0.9, 0.9]]).to(dtype)
+    (mixed, equal), (expected, _) = advantage(rewards), advantage(rewards.double())
+    torch.testing.assert_close(mixed.double(), expected, rtol=0.01, atol=1e-6)
+    assert equal.abs().max() <= (0.002 if name in ("dr-grpo", "fade") else 0)
     if dtype in FLOATS:
         hidden = rewards[:1] * torch.tensor([torch.nan, 1, 1])
-        assert OF_REWARDS[name](rewards).dtype == dtype
-        assert OF_REWARDS[name](hidden)[:, 0].isnan().all()
-
-
-@pytest.mark.parametrize("dtype", [*FLOATS, *COUNTS])
-def test_pasted_token_weights_take_any_mask(dtype):
-    """What stands for `global_sum` is on the page; an empty completion counts as one."""
-    page = (ROOT / "docs" / "elsewhere.md").read_text()
-    exec(re.search(r"`(def global_sum.*)`", page)[1], beside := {})
-    token_weights = pasted("common.token_weights", **beside)
-    found = [token_weights(EMPTY_ROW.to(dtype), *how) for how in AGGREGATIONS]  # 3 x [3, 3]
-    expected = [[[1 / 6] * 3, [0] * 3, [1 / 9] * 3], [[1 / 5] * 3] * 3, [[1 / 12] * 3] * 3]
-    wanted = torch.tensor(expected) * EMPTY_ROW
-    torch.testing.assert_close(torch.stack(found).float(), wanted, rtol=0.01, atol=0)
-    assert not any(token_weights(0 * EMPTY_ROW.to(dtype), *how).any() for how in AGGREGATIONS)
-
-
-AGGREGATIONS = ("sequence",), ("token",), ("constant", 4)
+        assert mixed.dtype == dtype
+        assert advantage(hidden)[:, 0].isnan().all()
 
 
 @pytest.mark.parametrize("mask_dtype", [torch.bool, torch.int64, torch.float64])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_pasted_losses_and_weights_take_infinite_padding(dtype, mask_dtype):
+def test_losses_and_weights_take_any_mask_and_infinite_padding(dtype, mask_dtype):
     """Ratios are 1.5 and 1/2, and epsilon 0.2. The loss and its gradient are those by hand."""
     mask, on = EMPTY_ROW.to(mask_dtype), EMPTY_ROW > 0
     old = torch.where(on, torch.tensor([0.5, 0.4, 0.5]).log(), -torch.inf).to(dtype)
     new = torch.where(on, torch.tensor([0.75, 0.2, 0.5]).log(), -torch.inf).to(dtype)
     advantages = torch.tensor([[1.0], [1], [-2]]).to(dtype)
     given = dict(logprobs=new.requires_grad_(), old_logprobs=old, advantages=advantages)
-    given |= dict(loss_mask=mask, token_weights=(on / 5).to(dtype))
+    given |= dict(loss_mask=mask, token_weights=common.token_weights(mask, "token"))
     given |= dict(ref_logprobs=new.detach(), beta=0.1)  # whose KL penalty is 0
-    loss, clipped = pasted("common.ppo_clip_loss")(**given)
+    loss, clipped = common.ppo_clip_loss(**given)
     loss.backward()
     objective = [1.2, 0.5, 0, 0, 0, 0, -3.0, -1.6, -2.0]
     assert loss.item() == pytest.approx(-sum(objective) / 5, rel=0.01)
@@ -421,7 +392,7 @@ def test_pasted_losses_and_weights_take_infinite_padding(dtype, mask_dtype):
     torch.testing.assert_close(new.grad, -slopes / 5, rtol=0.01, atol=0)
     assert clipped["clip_high"].tolist()[0][0] and clipped["clip_low"].tolist()[2][1]
 
-    weights = pasted("cwgrpo.covariance_weights")
+    weights = cwgrpo.covariance_weights
     found = weights(new[None], advantages.T, mask[None])[0]
     assert found.dtype == dtype
     assert found.sum().item() == pytest.approx(5, rel=0.01)
