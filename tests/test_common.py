@@ -26,82 +26,76 @@ import common
 PROBLEMS = [Problem(prompt, prompt) for prompt in PROMPTS]
 
 
-@pytest.fixture
-def scripted(monkeypatch):
-    """scripted(policy, tokenizer, right, flag=value, ...) -> a sampler in place of a policy's.
+class Scripted:
+    """A sampler in place of a policy's, and common.sample_groups of it.
 
     right(problem) is how many completions of a group are right, the first ones; their reward is 1.
-    The others have different rewards and answers. sampler.calls has what common.py asks for: how
-    many groups of which size, the temperature, the length, and top_p. sampler.groups are these.
+    The others have different rewards and answers. `calls` has what common.py asks for: how many
+    groups of which size, the temperature, the length, and top_p. `groups` are these.
     """
 
-    class Scripted:
-        devices, gap, cap, is_exact, asleep = (), None, 0.0, False, True
+    devices, gap, cap, is_exact, asleep = (), None, 0.0, False, True
 
-        def __init__(self, policy, tokenizer, right, replies=(), **flags):
-            self.policy, self.tokenizer = policy, tokenizer
-            self.right, self.replies, self.config = right, replies, Config(**flags)
-            self.calls, self.groups = [], []
-            monkeypatch.setattr(common, "sample_groups", self.sample_groups)
+    def __init__(self, policy, tokenizer, right, replies=(), **flags):
+        self.policy, self.tokenizer = policy, tokenizer
+        self.right, self.replies, self.config = right, replies, Config(**flags)
+        self.calls, self.groups = [], []
 
-        def sample_groups(self, sampler, problems, size, **how):
-            assert sampler is self and not self.asleep
-            self.calls.append((len(problems), size, how))
-            groups = [self.group_of(problem, size) for problem in problems]
-            self.groups += groups
-            return groups
+    def sample_groups(self, problems, size, **how):
+        assert not self.asleep
+        self.calls.append((len(problems), size, how))
+        groups = [self.group_of(problem, size) for problem in problems]
+        self.groups += groups
+        return groups
 
-        def group_of(self, problem, size):
-            prompt, right = self.tokenizer.encode(problem.prompt), self.right(problem)
-            group = []
-            for i in range(size):
-                ids = [*range(3, 11), 1] if i < right else [4, 5 + i % 9, 7, 6, 1]
-                text = f"{i} <answer>{'R' if i < right else i}</answer>"
-                reward = 1.0 if i < right else 0.5 * (i % 2)
-                given = dict(logprobs=[-1.0] * len(ids), success=i < right, replies=self.replies)
-                group.append(Sample(prompt, ids, text, reward, **given))
-            return group
+    def group_of(self, problem, size):
+        prompt, right = self.tokenizer.encode(problem.prompt), self.right(problem)
+        group = []
+        for i in range(size):
+            ids = [*range(3, 11), 1] if i < right else [4, 5 + i % 9, 7, 6, 1]
+            text = f"{i} <answer>{'R' if i < right else i}</answer>"
+            reward = 1.0 if i < right else 0.5 * (i % 2)
+            given = dict(logprobs=[-1.0] * len(ids), success=i < right, replies=self.replies)
+            group.append(Sample(prompt, ids, text, reward, **given))
+        return group
 
-        @contextlib.contextmanager
-        def synced(self):
-            self.asleep = False
-            yield
-            self.asleep = True
-
-    return Scripted
+    @contextlib.contextmanager
+    def synced(self):
+        self.asleep = False
+        yield
+        self.asleep = True
 
 
-@pytest.fixture
-def roll_out(tiny, scripted):
-    """roll_out(script, flag=value, ...) of 4 prompts in groups of two, each a letter of the script.
+@pytest.fixture(autouse=True)
+def groups_of_the_script(monkeypatch):
+    monkeypatch.setattr(common, "sample_groups", Scripted.sample_groups)
+
+
+def roll_out(tiny, script, **flags):
+    """A rollout of 4 prompts in groups of two, each a letter of the script.
 
     Both are right in a group of "R", none in one of "W", and of an "M", for mixed, the first one.
-    Returns the groups of the batch in letters, and how many groups each call drew: from all tokens,
+    Return the groups of the batch in letters, and how many groups each call drew: from all tokens,
     at the temperature of the loss, whatever the evaluation has.
     """
     how = dict(prompts_per_step=4, num_generations=2, minibatch_size=8, temperature=0.7)
     how |= dict(max_completion_length=50, eval_max_completion_length=9, top_p=0.9)
-
-    def run(script, **flags):
-        config = how | flags
-        letters = iter(script.replace(" ", ""))
-        sampler = scripted(*tiny, lambda _: "WMR".index(next(letters)), **config)
-        stream = ProblemStream(PROBLEMS, 0)
-        batch = common.roll_out(sampler, stream, sampler.config)
-        found, first = (
-            "".join("WMR"[int(solved)] for solved in successes.sum(1))
-            for successes in (batch.successes, batch.first_successes)
-        )
-        assert first == script[:4]  # also of groups that were drawn again
-        assert batch.rewards.flatten().tolist() == [sample.reward for sample in batch.samples]
-        counts = [count for count, *_ in sampler.calls]
-        sampled = dict(temperature=0.7, max_tokens=50)
-        assert [call[1:] for call in sampler.calls] == [(2, sampled)] * len(sampler.calls)
-        assert stream.position == world.WORLD_SIZE * sum(counts)
-        assert batch.sampler is sampler and sampler.asleep and batch.seconds > 0
-        return found, counts
-
-    return run
+    letters = iter(script.replace(" ", ""))
+    sampler = Scripted(*tiny, lambda _: "WMR".index(next(letters)), **how | flags)
+    stream = ProblemStream(PROBLEMS, 0)
+    batch = common.roll_out(sampler, stream, sampler.config)
+    found, first = (
+        "".join("WMR"[int(solved)] for solved in successes.sum(1))
+        for successes in (batch.successes, batch.first_successes)
+    )
+    assert first == script[:4]  # also of groups that were drawn again
+    assert batch.rewards.flatten().tolist() == [sample.reward for sample in batch.samples]
+    counts = [count for count, *_ in sampler.calls]
+    sampled = dict(temperature=0.7, max_tokens=50)
+    assert [call[1:] for call in sampler.calls] == [(2, sampled)] * len(sampler.calls)
+    assert stream.position == world.WORLD_SIZE * sum(counts)
+    assert batch.sampler is sampler and sampler.asleep and batch.seconds > 0
+    return found, counts
 
 
 @pytest.mark.parametrize(
@@ -112,18 +106,18 @@ def roll_out(tiny, scripted):
         ("WRWR WWWM RRR MRW", "MMRW", [4, 4, 3, 3]),  # filled up after the last redraw
     ],
 )
-def test_dynamic_sampling(roll_out, script, letters, calls):
+def test_dynamic_sampling(tiny, script, letters, calls):
     """Groups without contrast are drawn again, and only those; the batch is always whole."""
-    assert roll_out(script, dynamic_sampling=True) == (letters, calls)
-    assert roll_out(script[:4]) == (script[:4], [4])  # without it
+    assert roll_out(tiny, script, dynamic_sampling=True) == (letters, calls)
+    assert roll_out(tiny, script[:4]) == (script[:4], [4])  # without it
 
 
-def test_a_rank_draws_as_many_groups_as_the_rank_that_lacks_most(roll_out, monkeypatch):
+def test_a_rank_draws_as_many_groups_as_the_rank_that_lacks_most(tiny, monkeypatch):
     """Drawing is done together. This rank lacks one group, another one lacks three."""
     monkeypatch.setattr(common, "global_max", lambda missing: max(missing, 3))
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
     monkeypatch.setattr(common, "MAX_REDRAWS", 1)
-    found = roll_out("MMWM RWM", dynamic_sampling=True, prompts_per_step=8)
+    found = roll_out(tiny, "MMWM RWM", dynamic_sampling=True, prompts_per_step=8)
     assert found == ("MMMM", [4, 3])
 
 
@@ -219,23 +213,18 @@ def test_the_kl_penalty_needs_beta_and_a_reference_and_is_exact_near_0():
     assert kl_penalty(torch.zeros(1), torch.tensor([1e-4])).item() == pytest.approx(5e-9, rel=1e-2)
 
 
-@pytest.fixture
-def evaluate(scripted):
-    """evaluate(policy, tokenizer, right, flag=value, ...) -> metrics and the sampler.
+def evaluate(policy, tokenizer, right, sets=None, **flags):
+    """The metrics of one problem for each number in `right`, and the sampler.
 
-    One problem for each number in `right`, which says how many of its completions are right.
+    The number says how many of the problem's completions are right.
     """
-
-    def run(policy, tokenizer, right, sets=None, **flags):
-        counts = dict(zip(PROMPTS, right, strict=False))
-        sampler = scripted(policy, tokenizer, lambda problem: counts[problem.prompt], **flags)
-        sets = sets or {"one": PROBLEMS[: len(counts)]}
-        return common.evaluate(sampler, sets, sampler.config), sampler
-
-    return run
+    counts = dict(zip(PROMPTS, right, strict=False))
+    sampler = Scripted(policy, tokenizer, lambda problem: counts[problem.prompt], **flags)
+    sets = sets or {"one": PROBLEMS[: len(counts)]}
+    return common.evaluate(sampler, sets, sampler.config), sampler
 
 
-def test_pass_at_10_and_100_from_200_samples(tiny, evaluate):
+def test_pass_at_10_and_100_from_200_samples(tiny):
     """With two right ones of n, k draws miss both with (n-k) (n-k-1) / (n (n-1))."""
     (metrics,), _ = evaluate(*tiny, [2], eval_samples=200)
     ks = [1, 2, 4, 8, 10, 16, 32, 64, 100, 128, 200]
@@ -245,7 +234,7 @@ def test_pass_at_10_and_100_from_200_samples(tiny, evaluate):
     assert "pass@10" not in evaluate(*tiny, [2], eval_samples=199)[0][0]
 
 
-def test_evaluate_by_hand(tiny, evaluate):
+def test_evaluate_by_hand(tiny):
     """Three problems, two samples each: all wrong, all right, one right; a set has one of them."""
     # The policy's head is 0, so that each token is as likely as any other. There is
     # a row for each set; levels count where there are several. Completions end with the context. An
@@ -285,7 +274,7 @@ def test_evaluate_by_hand(tiny, evaluate):
     assert sampler.asleep and torch.equal(torch.get_rng_state(), state)
 
 
-def test_an_evaluation_has_a_temperature_of_its_own(sharp, evaluate):
+def test_an_evaluation_has_a_temperature_of_its_own(sharp):
     """It is the sampler's and the entropy's; greedy completions have none, and no top_p."""
     # The entropy is over the policy's own tokens: a tool has written the second and the third.
     flags = dict(eval_samples=9, temperature=1.5, eval_temperature=0.5, top_p=0.9)
@@ -298,7 +287,7 @@ def test_an_evaluation_has_a_temperature_of_its_own(sharp, evaluate):
     assert metrics["token_entropy"] == pytest.approx(entropies.mean().item(), abs=1e-5)
 
 
-def test_two_ranks_evaluate_as_one(sharp, evaluate, monkeypatch):
+def test_two_ranks_evaluate_as_one(sharp, monkeypatch):
     """Each has three of six problems, and its own random numbers; the metrics are of all six."""
     # The ranks run one after the other here: the second one gathers what the first one has given.
     given = *sharp, [0, 1, 2, 3, 4, 4]
