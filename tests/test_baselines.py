@@ -23,9 +23,7 @@ from torch.nn.utils import parameters_to_vector
 
 import common
 import grpo
-from fade import fade_advantage
 from studies.baselines import baselines
-from studies.baselines.advantages import grpo_lead_advantage, t2t
 from studies.baselines.baselines import Config
 from studies.baselines.losses import LOSSES, high_entropy_mask, icepop, loss_with, otb
 
@@ -33,18 +31,6 @@ from studies.baselines.losses import LOSSES, high_entropy_mask, icepop, loss_wit
 def test_list_has_a_line_for_each_method(capsys):
     baselines.list_methods()
     assert len({*capsys.readouterr().out.splitlines()}) == len(baselines.METHODS)
-
-
-def test_the_log_schedule_of_fade():
-    """Eqs. 17-18: it starts at alpha 2 and delta 1, and ends at 1.917 and 0.802."""
-    # At a third of 3 x 8500 steps alpha has log 2 / log 4 of its way.
-    config = Config(advantage="power", log_schedule=True, max_steps=25500)
-    way = math.log(1 + 8500 / 12264) / math.log(1 + 25500 / 12264)
-    points = (0, 2.0, 1.0), (8500, 2 - 0.083 / 2, 1 - 0.198 * way), (25500, 1.917, 0.802)
-    for step, alpha, delta in points:
-        found = baselines.advantage_function(config, step)(f64([[1, 0, 0, 0]]))
-        success, failure = 0.75 ** (alpha - 1) * 0.75, 0.75 ** (alpha - 1) * -0.25 / delta
-        near(found, f64([[success] + [failure] * 3]))
 
 
 @pytest.mark.usefixtures("no_evaluation")
@@ -69,7 +55,8 @@ def test_a_stale_rollout(run, monkeypatch):
         by_first, by_second = (by_the_logits(each, sample)[0] for each in (first, second))
         near(torch.tensor(sample.logprobs), by_first.detach(), atol=1e-4)
         assert (by_first - by_second).abs().max() > 1e-3
-    assert len(terms) == 8  # in both steps two minibatches, twice
+    apart = [(each["logprobs"] - each["old_logprobs"]).abs().max() for each in terms]
+    assert len(apart) == 8 and apart[0] < 1e-4 < 1e-2 < min(apart[2:])  # two minibatches, twice
     assert all(each["old_logprobs"].equal(each["sampled_logprobs"]) for each in terms)
 
 
@@ -121,31 +108,29 @@ def advantages_of(*given, **flags):
     return computed(*given, **flags)[0]
 
 
-def test_w_reinforce_a_control_and_what_is_logged():
-    """By hand at p = 1/4. The masses (section 8) are p A of a success, and q |A| of a failure."""
-    rewards, root3 = f64([[1, 0, 0, 0]]), math.sqrt(3)
-    advantages, logged = computed(rewards, worth=2.0, advantage="w_reinforce")
-    near(advantages, [[0.1, -1, -1, -1]])
-    assert logged == pytest.approx(dict(m_S=0.1 / 4, m_F=3 / 4))
-    found = advantages_of(rewards, advantage="positive_dominant", beta=3)
-    near(found, [[3 * root3, *[-1 / root3] * 3]], atol=1e-7)
-    near(advantages_of(rewards, advantage="quantile", tau=0.25), rewards)  # less 0 up to tau
+def test_the_log_schedule_of_fade():
+    """Eqs. 17-18: it starts at alpha 2 and delta 1, and ends at 1.917 and 0.802."""
+    # At a third of 3 x 8500 steps alpha has log 2 / log 4 of its way.
+    flags = dict(advantage="power", log_schedule=True, max_steps=25500)
+    way = math.log(1 + 8500 / 12264) / math.log(1 + 25500 / 12264)
+    points = (0, 2.0, 1.0), (8500, 2 - 0.083 / 2, 1 - 0.198 * way), (25500, 1.917, 0.802)
+    for step, alpha, delta in points:
+        success, failure = 0.75 ** (alpha - 1) * 0.75, 0.75 ** (alpha - 1) * -0.25 / delta
+        found = advantages_of(f64([[1, 0, 0, 0]]), step=step, **flags)
+        near(found, f64([[success] + [failure] * 3]))
 
 
 def test_what_a_batch_tells_an_advantage():
-    """T2T's lengths are shares of the longest that is allowed; an empty completion has 1 token."""
-    now, lengths = f64([[0, 1, 0, 0], [1, 0, 0, 1]]), [[3, 6, 12, 0], [3, 6, 9, 12]]
-    shares = f64([[3, 6, 12, 1], [3, 6, 9, 12]]) / 12
-    near(advantages_of(now, lengths, advantage="t2t", alpha=0.5), t2t(now, shares, 0.5))
-    tokens = f64(lengths)
-    near(advantages_of(now, lengths, advantage="grpo_lead"), grpo_lead_advantage(now, tokens))
-    near(advantages_of(now, worth=9.0, advantage="mean"), now - now.mean(1, keepdim=True))
-    found = advantages_of(now, lengths, worth=0.5, advantage="hard_focused", scale_rewards=False)
-    p = now.mean(1, keepdim=True)
-    near(found, (now - p) / p.sqrt() / 4)
-    near(advantages_of(now, lengths, negatives_only=True), (now - 1) * (p / (1 - p)).sqrt())
-    found = advantages_of(now, step=3, advantage="power", log_schedule=True, max_steps=3)
-    near(found, fade_advantage(now, 1.917, 0.802))  # at the end of its last step
+    """By hand at p = 1/4. The masses (section 8) are p A of a success, and q |A| of a failure."""
+    successes, root3 = f64([[1, 0, 0, 0]]), math.sqrt(3)
+    advantages, logged = computed(successes, worth=2.0, advantage="w_reinforce")
+    near(advantages, [[0.1, -1, -1, -1]])
+    assert logged == pytest.approx(dict(m_S=0.1 / 4, m_F=3 / 4))
+    near(advantages_of(successes, negatives_only=True), [[0, *[-1 / root3] * 3]], atol=1e-7)
+    near(advantages_of(successes, advantage="quantile", tau=0.25), successes)  # less 0 up to tau
+    # gamma is 1/2, and sqrt(p), too
+    flags = dict(worth=2.0, advantage="hard_focused", scale_rewards=False)
+    near(advantages_of(successes, **flags), [[1.5, -0.5, -0.5, -0.5]])
 
 
 def test_what_is_added_to_a_reward():
