@@ -127,8 +127,6 @@ def test_a_step_of_trl_is_a_step_here(name, expected, aggregation, tiny, tmp_pat
     given = tmp_path / "policy", REWARDS.flatten().tolist()
     rollout, trainer = train(page[name], *given, **settings)
     policy, samples, norms = copy.deepcopy(tiny[0]), samples_of(rollout), []
-    texts = {tiny[1].decode(sample.prompt_ids) for sample in samples}
-    assert texts < {problem.prompt for problem in problems_of("2", 4)[0]}
     mask = own_tokens(samples).float()  # [N, T]
     advantages = expected(REWARDS).flatten() if expected else rollout["advantages"]  # [N]
     optimizer = torch.optim.AdamW(policy.parameters(), 1e-3, weight_decay=0.0)

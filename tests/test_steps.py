@@ -24,10 +24,9 @@ G, STOP, T = 4, 1, 0.9
 LOW, HIGH, BETA, BONUS = 0.01, 0.03, 0.5, 0.05
 LOGGED = ("clip_low", "clip_high", "kl", "entropy", "ratio_k3")
 # with two minibatches: four updates, of which three are off-policy
-FLAGS = dict(max_steps=2, num_iterations=2, temperature=T)
-FLAGS |= dict(learning_rate=1e-3, lr_scheduler_type="linear")
+FLAGS = dict(max_steps=2, num_iterations=2, learning_rate=1e-3, lr_scheduler_type="linear")
 FLAGS |= dict(epsilon=LOW, epsilon_high=HIGH, beta=BETA, entropy_coef=BONUS)
-FLAGS |= dict(microbatch_tokens=60, mask_truncated_completions=True)
+FLAGS |= dict(temperature=T, microbatch_tokens=60, mask_truncated_completions=True)
 RATES = [1e-3 * (1 - i / 8) for i in range(4)]  # of the updates of the first step
 CAP = 0.8  # of the importance weights
 FAR = 1.5  # what the reference's head is multiplied by, or it would be the old policy
