@@ -15,9 +15,9 @@ import cwgrpo
 import fade
 from agrae import agrae_advantage, difficulty_metrics
 from asymgrpo import asymgrpo_advantage, global_kappa, success_gain
-from cwgrpo import covariance_statistics, covariance_weights, format_reward
+from cwgrpo import covariance_statistics, covariance_weights
 from fade import Config, FadeController, fade_advantage
-from studies.baselines.advantages import analytic_pass_k, controlled_advantage
+from studies.baselines.advantages import controlled_advantage
 from studies.baselines.losses import clip_cov_mask
 
 ROOT3 = 3.0**0.5
@@ -43,19 +43,28 @@ def test_difficulty_metrics_by_hand(monkeypatch):
     assert [found[name] for name in names] == [0.375, 0.75, (5 + 2) / 20, (3 + 4) / 20]
 
 
-@pytest.mark.parametrize(
-    "text, reward",
-    [
-        ("\n<think>\n2+2\n</think>\n\nIt is $\\boxed{\\frac{1}{2}}$.\n", 1),
-        (r"<think>It is \boxed{4}</think>", 0),  # the answer stands behind the thought
-        (r"2+2</think>\boxed{4}", 0),
-        (r"Well: <think>2+2</think>\boxed{4}", 0),
-        (r"<think>2+2</think>\boxed{4", 0),
-        (r"<think>2+2</think>\boxed{4}</think>\boxed{", 1),  # the first thought and answer count
-    ],
-)
-def test_the_format(text, reward):
-    assert agrae.format_reward(text) == reward
+# by agrae.py, and by cwgrpo.py: as the prompt of App. B asks, and as App. C words it
+FORMATS = [
+    ("\n<think>\n2+2\n</think>\n\nIt is $\\boxed{\\frac{1}{2}}$.\n", 1, 0, 1),
+    (r"<think>It is \boxed{4}</think>", 0, 0, 1),  # the answer stands behind the thought
+    (r"Well: <think>2+2</think>\boxed{4}", 0, 0, 1),
+    (r"<think>2+2</think>\boxed{4", 0, 0, 1),
+    (r"<think>2+2</think>\boxed{4}</think>\boxed{", 1, 0, 0),  # the first ones count
+    (" <think>a\nb</think>\n\n<answer>c\nd</answer>\n", 0, 1, 1),
+    ("<think>a</think><answer>b</answer> so", 0, 0, 1),
+    ("<think>a</think> so <answer>b</answer>", 0, 0, 1),
+    ("<think>a</think><answer>b</answer><answer>c</answer>", 0, 0, 1),
+    ("", 0, 0, 0),
+    ("</think>a<think>", 0, 0, 0),
+    ("<think><think>a</think></think>", 0, 0, 0),
+]
+
+
+@pytest.mark.parametrize("text, boxed, as_asked, as_worded", FORMATS)
+def test_the_format(text, boxed, as_asked, as_worded):
+    assert agrae.format_reward(text) == boxed
+    assert cwgrpo.format_reward(text) == as_asked
+    assert cwgrpo.format_reward(text, "think") == as_worded
 
 
 def test_the_format_is_nine_tenths_of_the_reward(monkeypatch):
@@ -86,7 +95,6 @@ def test_global_kappa_is_a_mean_over_the_mixed_groups_of_all_ranks(monkeypatch):
     batch = rollout_of(rewards, rewards=rewards / 2, mean_logprobs=lambda: mean_logprobs)
     _, logged = asymgrpo.compute_advantages(batch, asymgrpo.Config())
     assert logged == pytest.approx({"kappa": total / 2}, abs=1e-15)
-    assert global_kappa(rewards[2:], mean_logprobs[2:]) == pytest.approx(3 / 16 * math.log(3))
     monkeypatch.setattr("rlvr.machine.ranks.gather", lambda rows: [*rows, [0.3, 1.0]])
     assert global_kappa(rewards, mean_logprobs) == pytest.approx((total + 0.3) / 3, abs=1e-15)
 
@@ -101,23 +109,12 @@ def test_success_gain_by_hand(monkeypatch):
     monkeypatch.setattr(asymgrpo, "frozen_logprobs", lambda *asked: {given: (new, None)}[asked])
     batch = rollout_of(0 * successes, samples="samples", completion_mask=written, old_logprobs=old)
     assert {*success_gain(batch, "policy", "config").values()} == {0}
-    batch.successes = f64([[1, 0], [0, 0], [0, 0]])  # of 3 tokens, each 0.1 likelier
-    assert [*success_gain(batch, "policy", "config").values()] == pytest.approx([0.1, 0.3])
     batch.successes = successes
     # on another rank the 2 tokens of a single success lose 1
     monkeypatch.setattr("rlvr.machine.ranks.gather", lambda rows: [*rows, [-1.0, 2.0, 1.0]])
     total = 0.3 + 0.4 + 0.3 - 1.4 - 1.0
     expected = {"success_gain": total / 10, "success_gain_completion": total / 5}
     assert success_gain(batch, "policy", "config") == pytest.approx(expected, abs=1e-15)
-
-
-ROOT = math.sqrt(0.75)
-
-
-def test_no_success_no_advantage_even_where_alpha_is_below_1():
-    """There (1 - r_mean)^(alpha - 1) would be infinite where all are right."""
-    expected = [[0.0] * 4, [ROOT] + 3 * [-0.25 / ROOT], [0.0] * 4]
-    near(fade_advantage(every_group(4)[[0, 1, 4]], alpha=0.5, delta=1.0), expected)
 
 
 @pytest.mark.parametrize(
@@ -146,45 +143,35 @@ def test_the_controller_by_flags(settings, signal, expected):
 
 
 @pytest.mark.usefixtures("no_evaluation")
-def test_the_controller_of_a_run_that_is_resumed(run, resume):
-    """It has the run's flags and goes on where it was; its entropy begins at the first step's."""
-    # The head's change is that from the policy that the run has begun with.
-    start = weights(tiny_folder(Config()))["lm_head.weight"]
+def test_the_controller_and_the_head_of_a_run(run):
+    """The controller has the run's flags; the head's change is that since the first policy."""
     flags = dict(target_entropy=0.1, ema_beta=0.25, alpha_max=9.0, alpha_from_entropy=True)
-    assert run("fade", max_steps=1, **flags).code == 0
-    assert resume("fade", "run", max_steps=2).code == 0
+    assert run("fade", **flags).code == 0
     first, second = rows("run")
     solve_rate = 0.25 * (0.25 * 0.5 + 0.75 * first["reward"]) + 0.75 * second["reward"]
     assert second["solve_rate_ema"] == pytest.approx(solve_rate)
     assert second["alpha"] == pytest.approx(1 + 8 * (second["entropy_ema"] / 0.1 - 1))
-    before, *after = rows("run", "eval")
-    assert (before["r1"], before["ratio"], before["srank"]) == (0, 1, 0)
-    assert [row["step"] for row in after] == [1, 2]
-    for row in after:
-        head = weights(f"run/checkpoint-{row['step']}")["lm_head.weight"]
-        expected = fade.rank1_statistics(head - start)
-        assert {key: row[key] for key in expected} == pytest.approx(expected, rel=1e-4)
-        assert 0 < row["r1"] < 1
-
-
-def random(*shape, seed=0):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    start, _, end = rows("run", "eval")
+    assert (start["r1"], start["ratio"], start["srank"]) == (0, 1, 0)
+    folders = tiny_folder(Config()), "run/checkpoint-2"
+    before, after = (weights(folder)["lm_head.weight"] for folder in folders)
+    expected = fade.rank1_statistics(after - before)
+    assert {key: end[key] for key in expected} == pytest.approx(expected, rel=1e-4)
+    assert 0 < end["r1"] < 1
 
 
 def test_rank1_statistics_by_hand():
     """s = 80, 20, 16, 4: 120 x 0.99 = 118.8 takes all four."""
-    # s = 100, 99, 1: 200 x 0.99 = 198 takes two. 250 equal ones: 248.
-    turn, tilt = torch.linalg.qr(random(6, 6)).Q[:, :4], torch.linalg.qr(random(4, 4, seed=1)).Q
+    # s = 100, 99, 1: 200 x 0.99 = 198 takes two.
+    random = torch.randn(6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    turn, tilt = torch.linalg.qr(random).Q[:, :4], torch.linalg.qr(random[:4, :4]).Q
     four = turn @ torch.diag(f64([80, 20, 16, 4])) @ tilt
-    equal = torch.linalg.qr(random(250, 250)).Q
     tall = torch.zeros(9000, 2)  # with more rows than are added up at once
     tall[0], tall[-1] = torch.tensor([[5000.0, 4999.0], [4999.0, 5000.0]])  # s = 9999, 1
     for weight, r1, ratio, srank in (
         (four, 6400 / 7072, 4, 4),
-        (four.T, 6400 / 7072, 4, 4),
-        (-four * 1e-200, 6400 / 7072, 4, 4),  # squares of 1e-200 are 0 in float64
+        (-four.T * 1e-200, 6400 / 7072, 4, 4),  # squares of 1e-200 are 0 in float64
         (-torch.diag(torch.tensor([99.0, 1.0, 100.0])), 10000 / 19802, 100 / 99, 2),
-        (equal, 1 / 250, 1, 248),
         (torch.diag(torch.tensor([3.0, 0.0])), 1, 1e8, 1),  # what is smaller counts as rounding
         (torch.zeros(6, 7), 0, 1, 0),
         (tall, 99980001 / 99980002, 9999, 1),  # 1e-8 of a square is less than float32 tells apart
@@ -200,9 +187,6 @@ def test_what_is_out_of_range_is_refused():
     for settings in (dict(ema_beta=1.0), dict(ema_beta=-0.1), dict(alpha_max=0.5)):
         with pytest.raises(ValueError, match="0 <= ema_beta < 1 <= alpha_max"):
             FadeController(1.0, **settings)
-    for k in (0, 5, 2.5):
-        with pytest.raises(ValueError, match=f"^k must be .* got {k}"):
-            analytic_pass_k(every_group(4), k=k)
     with pytest.raises(ValueError, match="^delta must be .* got 0.0"):
         fade_advantage(every_group(4), 2.0, 0.0)
     logprobs, advantages, mask = batch(11)
@@ -342,12 +326,9 @@ def test_equal_covariances_give_ones():
 
 
 def test_small_spreads_are_not_taken_for_none():
-    """Scaling A or log-probs, in each group or of all to a spread of 1e-6, leaves c / std."""
+    """Scaling A or log-probs to a spread of 1e-6 leaves c / std."""
     logprobs, advantages, mask = batch(4)
     expected = plain_weights(logprobs, advantages, mask)
-    scale = f64([1e-20, 1, 1e20])[:, None]
-    scaled = scale[..., None] * logprobs, scale.roll(1, 0) * advantages, mask
-    near(covariance_weights(*scaled), expected, atol=1e-10)
     near(covariance_weights(-1 + 1e-6 * logprobs, advantages, mask), expected, atol=1e-7)
     in_fp32 = covariance_weights(logprobs.float(), 1e-6 * advantages.float(), mask)
     near(in_fp32, expected, atol=1e-4)
@@ -381,15 +362,12 @@ def test_clip_cov_range_is_open_and_counts_over_the_batch():
     kept = [clip_cov_mask(logprobs, advantages, mask, 0.3, generator=generator) for _ in range(40)]
     assert {(keep < mask).sum().item() for keep in kept} == {3}
     assert len({str(keep) for keep in kept}) == 4
-    assert torch.equal(torch.stack(kept).amin(0), expected)
     assert torch.equal(torch.random.get_rng_state(), state)
     assert torch.equal(clip_cov_mask(logprobs, advantages, mask), mask)  # floor(2e-4 * 10) = 0
     # Without the second 0 the mean A is 1/9: times 8/9 here, and 10/9 there.
     shorter = f64([[[1, 1, 1, 1, 1, 0]], [[1, 1, 1, 1, 0, 0]]])
     kept = clip_cov_mask(logprobs, advantages, shorter, fraction=1.0)
     assert torch.equal(kept, f64([[[1, 0, 0, 0, 1, 0]], [[0, 1, 0, 0, 0, 0]]]))
-    for none_eligible in ((logprobs, 1e-3 * advantages, mask), (logprobs, advantages, 0 * mask)):
-        assert torch.equal(clip_cov_mask(*none_eligible, fraction=0.5), none_eligible[2])
 
 
 @pytest.mark.parametrize(
@@ -404,11 +382,8 @@ def test_statistics_equal_the_plain_loops(means, T, garbage):
     given = logprobs[:3], advantages[:3], mask[:3]
     cov = torch.cat(plain_covariances(*given, means)).tolist()
     expected = {}
-    for name, side in (
-        ("positive", [c for c in cov if c > 0]),
-        ("negative", [c for c in cov if c < 0]),
-    ):
-        side.sort(key=abs, reverse=True)
+    for name, sign in (("positive", 1), ("negative", -1)):
+        side = sorted([c for c in cov if sign * c > 0], key=abs, reverse=True)
         for percent in (0.01, 1, 20, 40, 100):
             k = math.ceil(len(side) * percent / 100 - 1e-9)
             expected[f"covariance_{name}_top_{percent}%"] = side[k - 1]
@@ -429,30 +404,6 @@ def test_statistics_without_covariances_are_zero():
     assert len(found) == 11 and set(found.values()) == {0.0}
     empty = covariance_statistics(logprobs, advantages, 0 * mask, 0 * mask)
     assert len(empty) == 12 and set(empty.values()) == {0.0}
-    alike = f64([1, -1]).repeat(1, 2, 25)  # the covariances of 100 tokens are 1 or -1
-    found = covariance_statistics(alike, f64([[1, -1]]), alike.abs(), alike.abs())
-    assert found["covariance_top_1%_share"] == pytest.approx(0.01)
-
-
-WELL_FORMED = "<think>9*5=45</think><answer>3+9*5</answer>"
-
-
-@pytest.mark.parametrize(
-    "text, as_asked, as_worded",
-    [  # by the prompt of App. B, and by "properly matched <think> tags" of App. C
-        (WELL_FORMED, 1, 1),
-        (" <think>a\nb</think>\n\n<answer>c\nd</answer>\n", 1, 1),
-        ("", 0, 0),
-        (f"{WELL_FORMED} so", 0, 1),
-        ("<think>a</think> so <answer>b</answer>", 0, 1),
-        ("<think>a</think><answer>b</answer><answer>c</answer>", 0, 1),
-        ("</think>a<think>", 0, 0),
-        ("<think><think>a</think></think>", 0, 0),
-        ("<think>a</think>b</think>", 0, 0),
-    ],
-)
-def test_format_reward(text, as_asked, as_worded):
-    assert (format_reward(text), format_reward(text, "think")) == (as_asked, as_worded)
 
 
 def test_the_format_is_a_part_of_the_reward(monkeypatch):

@@ -5,7 +5,6 @@ import copy
 import importlib.util
 import math
 import statistics
-from collections import namedtuple
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,15 +18,14 @@ from groups import f64, kl_penalty, near, rollout_of
 from runs import before_calls, refused, rows
 from samples import by_the_logits
 from test_steps import T, batch_of, given_samples
+from torch.nn.functional import pad
 from torch.nn.utils import parameters_to_vector
 
 import common
 import grpo
-from fade import fade_advantage
 from studies.baselines import baselines
-from studies.baselines.advantages import grpo_lead_advantage, t2t
 from studies.baselines.baselines import Config
-from studies.baselines.losses import LOSSES, high_entropy_mask, icepop, loss_with, otb, unbiased_k3
+from studies.baselines.losses import LOSSES, high_entropy_mask, icepop, loss_with, otb
 
 
 def test_list_has_a_line_for_each_method(capsys):
@@ -35,27 +33,17 @@ def test_list_has_a_line_for_each_method(capsys):
     assert len({*capsys.readouterr().out.splitlines()}) == len(baselines.METHODS)
 
 
-def test_the_log_schedule_of_fade():
-    """Eqs. 17-18: it starts at alpha 2 and delta 1, and ends at 1.917 and 0.802."""
-    # At a third of 3 x 8500 steps alpha has log 2 / log 4 of its way.
-    config = Config(advantage="power", log_schedule=True, max_steps=25500)
-    way = math.log(1 + 8500 / 12264) / math.log(1 + 25500 / 12264)
-    points = (0, 2.0, 1.0), (8500, 2 - 0.083 / 2, 1 - 0.198 * way), (25500, 1.917, 0.802)
-    for step, alpha, delta in points:
-        found = baselines.advantage_function(config, step)(f64([[1, 0, 0, 0]]))
-        success, failure = 0.75 ** (alpha - 1) * 0.75, 0.75 ** (alpha - 1) * -0.25 / delta
-        near(found, f64([[success] + [failure] * 3]))
-    first = baselines.try_on_groups(baselines.advantage_function(config), config)
-    near(first[1, :1], torch.tensor([(1 - 1 / config.num_generations) ** 2]))
-
-
 @pytest.mark.usefixtures("no_evaluation")
-def test_a_stale_rollout(run, monkeypatch):
-    """The second rollout is by the first weights, and so is pi_old; the update has its own."""
+def test_a_teacher_and_a_stale_rollout(run, monkeypatch):
+    """The second rollout is by the first weights, and so is pi_old; the update has its own.
+
+    Each token's advantage is log pi_teacher - log pi of the policy that wrote it.
+    """
+    teacher, _, _ = load_policies(grpo.configure(model="strong"))
     batches, terms, ends = [], [], []
 
     def prepared(batch, advantages, policy, *_):
-        batches.append((batch.samples, copy.deepcopy(policy)))
+        batches.append((batch.samples, advantages.flatten(0, 1), copy.deepcopy(policy)))
 
     def at_end(run, step):
         ends.append(parameters_to_vector(run.training.policy.parameters()).clone())
@@ -64,12 +52,15 @@ def test_a_stale_rollout(run, monkeypatch):
     before_calls(monkeypatch, baselines, "dropped_tokens", lambda _, **given: terms.append(given))
     before_calls(monkeypatch, Run, "end_step", at_end)
     flags = dict(staleness=1, num_iterations=2, learning_rate=1e-3, microbatch_tokens=10**4)
-    assert run("baselines", **flags).code == 0
-    (_, first), (samples, second) = batches
+    assert run("baselines", teacher="strong", **flags).code == 0
+    (*_, first), (samples, advantages, second) = batches
     assert torch.equal(parameters_to_vector(second.parameters()), ends[0])
-    for sample in samples:
-        by_first, by_second = (by_the_logits(each, sample)[0] for each in (first, second))
-        near(torch.tensor(sample.logprobs), by_first.detach(), atol=1e-4)
+    for sample, of_tokens in zip(samples, advantages, strict=True):
+        by_teacher, by_first, by_second = (
+            by_the_logits(policy, sample)[0].detach() for policy in (teacher, first, second)
+        )
+        near(torch.tensor(sample.logprobs), by_first, atol=1e-4)
+        near(of_tokens[: len(by_first)], by_teacher - by_first, atol=1e-4)
         assert (by_first - by_second).abs().max() > 1e-3
     apart = [(each["logprobs"] - each["old_logprobs"]).abs().max() for each in terms]
     assert len(apart) == 8 and apart[0] < 1e-4 < 1e-2 < min(apart[2:])  # two minibatches, twice
@@ -77,37 +68,17 @@ def test_a_stale_rollout(run, monkeypatch):
 
 
 @pytest.mark.usefixtures("no_evaluation")
-def test_a_teacher(run, monkeypatch):
-    """Each token's advantage is log pi_teacher - log pi."""
-    teacher, _, _ = load_policies(grpo.configure(model="strong"))
-
-    def prepared(batch, advantages, policy, *_):
-        assert advantages.std() > 0.1
-        for sample, row in zip(batch.samples, advantages.flatten(0, 1), strict=True):
-            by_teacher, by_policy = (by_the_logits(each, sample)[0] for each in (teacher, policy))
-            near(row[: len(by_policy)], (by_teacher - by_policy).detach(), atol=1e-4)
-
-    before_calls(monkeypatch, common, "prepare_update", prepared)
-    assert run("baselines", teacher="strong", max_steps=1).code == 0
-
-
-@pytest.mark.usefixtures("no_evaluation")
-def test_masks_and_icepop_reach_the_loss(run, monkeypatch):
-    """80/20 leaves some four fifths of the tokens without a gradient. IcePop needs weights."""
+def test_what_a_run_does_with_its_method(run, monkeypatch):
+    """IcePop needs weights. 80/20 leaves some four fifths of the tokens without a gradient."""
+    # In groups of 4 the largest |A| of the plain mean is 3/4, where one is right.
     assert refused(run("baselines", importance="icepop"), "baselines", "--importance icepop")
     called = []
     before_calls(monkeypatch, baselines.losses, "icepop", lambda *given: called.append(given))
     flags = dict(token="high_entropy", importance="icepop", vllm_importance_sampling_cap=2.0)
+    flags |= dict(advantage="mean", equalize_learning_rate=True, learning_rate=1e-3)
     assert run("baselines", max_steps=1, **flags).code == 0
-    assert called and 0.7 < rows("run")[0]["dropped"] < 0.9
-
-
-@pytest.mark.usefixtures("no_evaluation")
-def test_the_rate_of_a_run(run):
-    """In groups of 4 the largest |A| of the plain mean is 3/4, where one is right."""
-    flags = dict(advantage="mean", equalize_learning_rate=True)
-    assert run("baselines", max_steps=1, learning_rate=1e-3, **flags).code == 0
     (row,) = rows("run")
+    assert called and 0.7 < row["dropped"] < 0.9
     assert row["learning_rate"] == pytest.approx(1e-3 * math.sqrt(3) / (3 / 4))
     start, *_, end = rows("run", "eval")
     assert start["r1"] == 0 < end["r1"]  # of the head's change
@@ -129,59 +100,52 @@ def advantages_of(*given, **flags):
     return computed(*given, **flags)[0]
 
 
-def test_w_reinforce_a_control_and_what_is_logged():
-    """By hand at p = 1/4. The masses (section 8) are p A of a success, and q |A| of a failure."""
-    rewards, root3 = f64([[1, 0, 0, 0]]), math.sqrt(3)
-    advantages, logged = computed(rewards, worth=2.0, advantage="w_reinforce")
-    near(advantages, [[0.1, -1, -1, -1]])
-    assert logged == pytest.approx(dict(m_S=0.1 / 4, m_F=3 / 4))
-    found = advantages_of(rewards, advantage="positive_dominant", beta=3)
-    near(found, [[3 * root3, *[-1 / root3] * 3]], atol=1e-7)
-    near(advantages_of(rewards, advantage="quantile", tau=0.25), rewards)  # less 0 up to tau
+def test_the_log_schedule_of_fade():
+    """Eqs. 17-18: it starts at alpha 2 and delta 1, and ends at 1.917 and 0.802."""
+    # At a third of 3 x 8500 steps alpha has log 2 / log 4 of its way.
+    flags = dict(advantage="power", log_schedule=True, max_steps=25500)
+    way = math.log(1 + 8500 / 12264) / math.log(1 + 25500 / 12264)
+    points = (0, 2.0, 1.0), (8500, 2 - 0.083 / 2, 1 - 0.198 * way), (25500, 1.917, 0.802)
+    for step, alpha, delta in points:
+        success, failure = 0.75 ** (alpha - 1) * 0.75, 0.75 ** (alpha - 1) * -0.25 / delta
+        found = advantages_of(f64([[1, 0, 0, 0]]), step=step, **flags)
+        near(found, f64([[success] + [failure] * 3]))
 
 
 def test_what_a_batch_tells_an_advantage():
-    """T2T's lengths are shares of the longest that is allowed; an empty completion has 1 token."""
-    now, lengths = f64([[0, 1, 0, 0], [1, 0, 0, 1]]), [[3, 6, 12, 0], [3, 6, 9, 12]]
-    shares = f64([[3, 6, 12, 1], [3, 6, 9, 12]]) / 12
-    near(advantages_of(now, lengths, advantage="t2t", alpha=0.5), t2t(now, shares, 0.5))
-    tokens = f64(lengths)
-    near(advantages_of(now, lengths, advantage="grpo_lead"), grpo_lead_advantage(now, tokens))
-    near(advantages_of(now, worth=9.0, advantage="mean"), now - now.mean(1, keepdim=True))
-    found = advantages_of(now, lengths, worth=0.5, advantage="hard_focused", scale_rewards=False)
-    p = now.mean(1, keepdim=True)
-    near(found, (now - p) / p.sqrt() / 4)
-    near(advantages_of(now, lengths, negatives_only=True), (now - 1) * (p / (1 - p)).sqrt())
-    found = advantages_of(now, step=3, advantage="power", log_schedule=True, max_steps=3)
-    near(found, fade_advantage(now, 1.917, 0.802))  # at the end of its last step
+    """By hand at p = 1/4. The masses (section 8) are p A of a success, and q |A| of a failure."""
+    successes, root3 = f64([[1, 0, 0, 0]]), math.sqrt(3)
+    advantages, logged = computed(successes, worth=2.0, advantage="w_reinforce")
+    near(advantages, [[0.1, -1, -1, -1]])
+    assert logged == pytest.approx(dict(m_S=0.1 / 4, m_F=3 / 4))
+    near(advantages_of(successes, negatives_only=True), [[0, *[-1 / root3] * 3]], atol=1e-7)
+    near(advantages_of(successes, advantage="quantile", tau=0.25), successes)  # less 0 up to tau
+    # gamma is 1/2, and sqrt(p), too
+    flags = dict(worth=2.0, advantage="hard_focused", scale_rewards=False)
+    near(advantages_of(successes, **flags), [[1.5, -0.5, -0.5, -0.5]])
 
 
-@pytest.mark.parametrize(
-    "flags, rewards",
-    [
+def test_what_is_added_to_a_reward():
+    """RLOO's advantage is 4/3 of the distance to the mean of four rewards."""
+    texts = [f"<think>1+1</think>{answer}" for answer in ("\\boxed{2}", "<answer>2</answer>")]
+    given = f64([[1, 0, 1, 0]]), 2, [texts[0]] * 2 + [texts[1]] * 2
+    for flags, rewards in (
         (dict(format_share=0.9), [1.0, 0.9, 0.1, 0.0]),  # boxed and thought, as in agrae.py
         (dict(format_weight=0.5), [1.0, 0.0, 1.5, 0.5]),  # the answer in tags, as in cwgrpo.py
         (dict(format_weight=0.5, format_tags="think"), [1.5, 0.5, 1.5, 0.5]),
-    ],
-)
-def test_what_is_added_to_a_reward(flags, rewards):
-    """RLOO's advantage is 4/3 of the distance to the mean of four rewards."""
-    texts = [f"<think>1+1</think>{answer}" for answer in ("\\boxed{2}", "<answer>2</answer>")]
-    given = f64([[1, 0, 1, 0]]), [[8, 10, 3, 12]], [texts[0]] * 2 + [texts[1]] * 2
-    rewards = f64([rewards])
-    near(advantages_of(*given, advantage="rloo", **flags), 4 / 3 * (rewards - rewards.mean()), 1e-6)
+    ):
+        expected = 4 / 3 * (f64([rewards]) - sum(rewards) / 4)
+        near(advantages_of(*given, advantage="rloo", **flags), expected, atol=1e-6)
 
 
 COMPLETIONS, LONGEST = 32, 12  # N, T
 
 
-# one minibatch in float64, of which two completions are masked; all are [N, T]
-NAMES = "advantages mask logprobs old_logprobs sampled_logprobs ref_logprobs entropy"
-Batch = namedtuple("Batch", NAMES)
+def random_batch(seed: int) -> SimpleNamespace:
+    """What a loss takes, in float64 and [N, T], of a minibatch with two masked completions.
 
-
-def random_batch(seed: int) -> Batch:
-    """Ratios to the old policy of some 0.2 to 5, to the reference below verl's limit of the KL."""
+    Ratios to the old policy are some 0.2 to 5, and to the reference below verl's limit of the KL.
+    """
     random = torch.Generator().manual_seed(seed)
     shape = (COMPLETIONS, LONGEST)
 
@@ -192,10 +156,16 @@ def random_batch(seed: int) -> Batch:
     mask = (torch.arange(LONGEST) < lengths).double()
     mask[[1, 6]] = 0  # truncated
     logprobs = -normal(1).abs()
-    sampled_logprobs = logprobs.clamp(min=-3) - 0.5
     advantages = 1 + normal(1)  # of both signs, and the loss is no small difference of large sums
-    old, ref = logprobs + normal(0.6), logprobs + normal(0.5).clamp(-2, 2)
-    return Batch(advantages, mask, logprobs, old, sampled_logprobs, ref, normal(1).abs())
+    return SimpleNamespace(
+        advantages=advantages,
+        loss_mask=mask,
+        logprobs=logprobs,
+        old_logprobs=logprobs + normal(0.6),
+        sampled_logprobs=logprobs.clamp(min=-3) - 0.5,
+        ref_logprobs=logprobs + normal(0.5).clamp(-2, 2),
+        entropy=normal(1).abs(),
+    )
 
 
 def value_and_slope(name, pi, old, advantages, **given):
@@ -207,28 +177,20 @@ def value_and_slope(name, pi, old, advantages, **given):
     return torch.cat([value.detach(), *torch.autograd.grad(value.sum(), logprobs)])
 
 
-def test_dppo_drops_by_the_change_of_the_probability():
-    """A ratio of 5 may stay, and one of 1.5 may not; against its advantage a token moves freely."""
-    pi = [0.05, 0.75, 0.10, 0.90, 0.10, 0.65, 0.30]
-    old = [0.01, 0.50, 0.40, 0.60, 0.40, 0.50, 0.45]
-    advantages = [2.0, 2.0, 2.0, -3.0, -3.0, 2.0, -3.0]
-    kept = [1, 0, 1, 1, 0, 1, 1]  # the second rose by 0.25, and the fifth fell by 0.3
-    expected = [k * p / q * a for k, p, q, a in zip(kept, pi, old, advantages, strict=True)]
-    found = value_and_slope("dppo", pi, old, advantages, epsilon=0.28, epsilon_high=0.2)
-    near(found, [expected] * 2)
-
-
-def test_ipo_up_and_dro_by_hand():
-    """IPO drops whatever has moved by more than 0.3 from the sampler's policy; UP clips failures.
-
-    Of UP's failures the fourth is clipped, at 0.8, and the fifth is not.
-    """
+def test_dppo_ipo_up_dro_and_sapo_by_hand():
+    """Three successes and two failures."""
     pi, old = [0.05, 0.75, 0.40, 0.10, 0.90], [0.01, 0.50, 0.40, 0.50, 0.60]
     sampled = f64([[0.01, 0.50, 0.75, 0.45, 0.61]]).log()
     advantages, ratios = [2.0, 2.0, 2.0, -3.0, -3.0], [5.0, 1.5, 1.0, 0.2, 1.5]
+    # DPPO drops what has moved far along A: by 0.25 and by -0.4, but not by 0.3 against it.
+    expected = [5.0 * 2, 0.0, 1.0 * 2, 0.0, 1.5 * -3]
+    found = value_and_slope("dppo", pi, old, advantages, epsilon=0.28, epsilon_high=0.2)
+    near(found, [expected] * 2)
+    # IPO drops whatever has moved by more than 0.3 from the sampler's policy.
     kept = [1, 1, 0, 0, 1]  # the third would rise, and the fourth fell
     expected = [k * r * a for k, r, a in zip(kept, ratios, advantages, strict=True)]
     near(value_and_slope("ipo", pi, old, advantages, sampled_logprobs=sampled), [expected] * 2)
+    # Of UP's failures the fourth is clipped, at 0.8, and the fifth is not.
     logs = [math.log(p) for p in pi]
     values = [*(2 * x for x in logs[:3]), 0.8 * -3, 1.5 * -3]
     near(value_and_slope("up", pi, old, advantages, epsilon=0.2), [values, [2, 2, 2, 0, -4.5]])
@@ -237,35 +199,33 @@ def test_ipo_up_and_dro_by_hand():
     values = [a * x - 0.2 * d**2 for x, a, d in terms]
     slopes = [a - 0.4 * d for _, a, d in terms]
     near(value_and_slope("dro", pi, old, advantages, coef=0.4), [values, slopes])
+    # SAPO's tau is 1 for a success, and 1.05 for a failure.
+    terms = [*zip([1, 1, 1, 1.05, 1.05], ratios, advantages, strict=True)]
+    gates = [1 / (1 + math.exp(-tau * (r - 1))) for tau, r, _ in terms]
+    values = [4 / tau * gate * a for gate, (tau, _, a) in zip(gates, terms, strict=True)]
+    slopes = [4 * gate * (1 - gate) * r * a for gate, (_, r, a) in zip(gates, terms, strict=True)]
+    near(value_and_slope("sapo", pi, old, advantages), [values, slopes])
 
 
 def test_dropped_tokens():
-    """Each loss loses what its own rule says, and GSPO whole responses; CISPO loses nothing."""
+    """PPO-clip loses what is clipped, CISPO nothing, and a mask of responses whole ones, too."""
     batch = random_batch(2)
-    batch = batch._replace(advantages=batch.advantages[:, :1])
-    a, rho, tokens = batch.advantages, (batch.logprobs - batch.old_logprobs).exp(), batch.mask > 0
-    mean = ((rho.log() * batch.mask).sum(1, True) / batch.mask.sum(1, True).clamp(min=1)).exp()
-    drift = mean.log() < -0.1
+    batch.advantages = a = batch.advantages[:, :1]
+    rho, mask = (batch.logprobs - batch.old_logprobs).exp(), batch.loss_mask
+    mean = (rho.log() * mask).sum(1, True) / mask.sum(1, True).clamp(min=1)
     rules = {
         "ppo_clip": torch.where(a > 0, rho > 1.2, rho < 0.8),
         "cispo": a.isnan(),
-        "sapo": a.isnan(),
-        "up": (a < 0) & (rho < 0.8),
-        "icepop": (rho > 1.5) | torch.where(a > 0, rho > 1.2, rho < 0.8),
-        "gspo": torch.where(a > 0, mean > 1.2, mean < 0.8),
-        "sequence mask": torch.where(a > 0, rho > 1.2, (rho < 0.8) | drift),
+        "sequence mask": torch.where(a > 0, rho > 1.2, (rho < 0.8) | (mean < -0.1)),
     }
-    given = {name: x for name, x in batch._asdict().items() if name != "mask"}
-    given |= dict(loss_mask=batch.mask, token_weights=batch.mask, epsilon=0.2, epsilon_high=None)
+    given = vars(batch) | dict(token_weights=mask, epsilon=0.2, epsilon_high=None)
     given |= dict(beta=0.1, entropy_coef=0.1)
     for name, rule in rules.items():
         threshold = 0.1 if name == "sequence mask" else None
-        level = "sequence" if name == "gspo" else "token"
-        weights = (rho <= 1.5).double() if name == "icepop" else 1.0
-        terms = given | dict(importance_sampling_level=level, importance=weights)
-        found = baselines.dropped_tokens(loss_with(LOSSES.get(name), threshold), **terms)
-        assert torch.equal(found[tokens] > 0, rule.expand_as(rho)[tokens]), name
-        assert name in ("cispo", "sapo") or 0 < found[tokens].mean() < 1, name
+        found = baselines.dropped_tokens(loss_with(LOSSES.get(name), threshold), **given)
+        found, rule = found[mask > 0], rule.expand_as(rho)[mask > 0]
+        assert torch.equal(found > 0, rule), name
+        assert name == "cispo" or 0 < found.mean() < 1, name
 
 
 def test_kl_cov_holds_back_the_highest_covariance():
@@ -278,7 +238,6 @@ def test_kl_cov_holds_back_the_highest_covariance():
     slopes = [0.5, -1, 4 - 0.5, 2, -1.5 + 0.5, 90]
     near(value_and_slope(*given, loss_mask=mask, fraction=0.4, coef=0.5), [values, slopes])
     near(value_and_slope(*given, loss_mask=mask)[1], [0.5, -1, 4, 2, -1.5 + 1, 90])
-    assert value_and_slope(*given, loss_mask=0 * mask).isfinite().all()
 
 
 @pytest.mark.parametrize("log_ratio", [1e4, -1e4])
@@ -294,17 +253,24 @@ def test_a_ratio_that_overflows_or_vanishes_leaves_the_loss_finite(name, log_rat
     assert loss.isfinite() and logprobs.grad.isfinite().all()
 
 
-def test_the_gradient_of_the_unbiased_kl():
-    """Over all actions by pi_old it is that of KL(pi || pi_ref)."""
+def test_the_unbiased_kl():
+    """Over all actions by pi_old it is KL(pi || pi_ref), and its gradient is that, too.
+
+    It stays where the mask of responses leaves nothing else. The seventh token is padding.
+    """
     random = torch.Generator().manual_seed(3)
     logits, old, ref = torch.randn(3, 6, generator=random, dtype=torch.float64).log_softmax(1)
     logits.requires_grad_()
     logprobs = logits.log_softmax(0)
     kl = (logprobs.exp() * (logprobs - ref)).sum()
-    estimate = (old.exp() * unbiased_k3((logprobs - old).exp(), logprobs, ref)).sum()
-    near(estimate.detach(), kl.detach())
-    slopes = [torch.autograd.grad(x, logits, retain_graph=True)[0] for x in (kl, estimate)]
-    near(slopes[1], slopes[0])
+    given = dict(logprobs=(logprobs, 0.0), old_logprobs=(old, -1e4), ref_logprobs=(ref, 1e4))
+    given |= dict(loss_mask=(torch.ones(6), 0.0), token_weights=(old.exp(), 0.0))
+    given = {name: pad(x, (0, 1), value=value)[None] for name, (x, value) in given.items()}
+    given |= dict(advantages=f64([[-1]]), sampled_logprobs=None, epsilon=0.2, epsilon_high=None)
+    loss, _ = loss_with(None, off_policy_threshold=-9.0, bias_correction_kl=True)(**given, beta=0.5)
+    near(loss.detach(), 0.5 * kl.detach())
+    slopes = [torch.autograd.grad(x, logits, retain_graph=True)[0] for x in (kl, loss)]
+    near(slopes[1], 0.5 * slopes[0])
 
 
 def test_tokens_of_high_entropy():
@@ -318,37 +284,11 @@ def test_tokens_of_high_entropy():
     near(high_entropy_mask(entropies, 0 * mask), 0 * mask)
 
 
-def loss_of(batch, *options, aggregation="sequence", epsilon=0.2, **given):
+def loss_of(batch, *options, aggregation="sequence", **given):
     """What loss_with(*options) gives for a minibatch."""
-    tensors = {key: x for key, x in batch._asdict().items() if key not in ("mask", "entropy")}
-    weights = common.token_weights(batch.mask, aggregation, LONGEST)
-    given = dict(epsilon_high=None, beta=0.0) | given | dict(epsilon=epsilon)
-    return loss_with(*options)(**tensors, loss_mask=batch.mask, token_weights=weights, **given)
-
-
-def test_the_loss_by_a_loop():
-    """SAPO, the mask of responses and the unbiased KL, which stays where a response is masked."""
-    batch, dropped, expected = random_batch(1), 0, 0.0
-    padding = batch.mask == 0
-    batch = batch._replace(
-        advantages=batch.advantages[:, :1],
-        old_logprobs=batch.old_logprobs.masked_fill(padding, -1e4),
-        ref_logprobs=batch.ref_logprobs.masked_fill(padding, 1e4),
-    )
-    tokens = torch.stack([batch.logprobs, batch.old_logprobs, batch.ref_logprobs])  # [3, N, T]
-    for i, n in enumerate(batch.mask.sum(1).int().tolist()):
-        new, old, ref = tokens[:, i, :n].tolist()
-        a = batch.advantages[i].item()
-        masked = n > 0 and a < 0 and (sum(old) - sum(new)) / n > 0.1
-        dropped += masked
-        for x, o, r in zip(new, old, ref, strict=True):
-            tau, ratio = 1.0 if a > 0 else 1.05, math.exp(x - o)
-            gate = 4 / tau / (1 + math.exp(-tau * (ratio - 1)))
-            k3 = ratio * (math.exp(r - x) - (r - x) - 1)
-            expected += (0.3 * k3 - (0 if masked else gate * a)) / (len(batch.mask) * n)
-    loss, _ = loss_of(batch, LOSSES["sapo"], 0.1, True, beta=0.3)
-    assert loss.item() == pytest.approx(expected)
-    assert 0 < dropped < (batch.advantages < 0).sum()
+    weights = common.token_weights(batch.loss_mask, aggregation, LONGEST)
+    known = vars(batch) | dict(token_weights=weights, epsilon=0.2, epsilon_high=None)
+    return loss_with(*options)(**known | given)
 
 
 @pytest.mark.parametrize("name", ["batch_std", "gdpo"])
@@ -366,16 +306,10 @@ def test_a_batch_is_whitened(name):
     centred = [f64([*map(scores, part.tolist())]) for part in (successes, formats)]
     expected = 0.75 * centred[0] + 0.25 * centred[1]
     expected /= statistics.pstdev(expected.flatten().tolist())
-    config = baselines.Config(advantage=name, format_share=0.25, num_generations=6)
-
-    def advantages_of(rewards, well_formed):
-        texts = ["<think>1</think>\\boxed{1}" if good else "1" for good in well_formed.flatten()]
-        written = torch.ones(len(texts), 5)
-        batch = rollout_of(rewards, completion_mask=written, texts=lambda: texts)
-        return baselines.compute_advantages(batch, config, 1)[0]
-
-    near(advantages_of(successes, formats), expected)
-    assert not advantages_of(successes[3:], formats[3:]).any()
+    texts = ["<think>1</think>\\boxed{1}" if good else "1" for good in formats.flatten()]
+    flags = dict(advantage=name, format_share=0.25, num_generations=6, minibatch_size=192)
+    near(advantages_of(successes, texts=texts, **flags), expected)
+    assert not advantages_of(successes[3:], texts=texts[18:], **flags).any()
 
 
 def test_otb_by_loops():
@@ -408,9 +342,7 @@ def test_icepop_drops_what_is_far_off():
 def test_each_flag_makes_another_loss():
     """Each flag changes what the others leave alone, so no two values are equal."""
     batch, values = random_batch(0), []
-    given = {name: x for name, x in batch._asdict().items() if name != "mask"}
-    given |= dict(loss_mask=batch.mask, token_weights=batch.mask, beta=0.1)
-    given |= dict(epsilon=0.2, epsilon_high=None)
+    given = vars(batch) | dict(token_weights=batch.loss_mask, epsilon=0.2, beta=0.1)
 
     def loss(importance=1.0, epsilon_high=None, **flags):
         of = baselines.make_loss(baselines.Config(**flags))
@@ -425,33 +357,25 @@ def test_each_flag_makes_another_loss():
     assert loss(loss="cispo", epsilon_high=0.2) == loss(loss="cispo")
 
 
-@pytest.mark.parametrize("token", ["otb", "high_entropy"])
-def test_tokens_by_the_policy(sharp, token):
+def test_tokens_by_the_policy(sharp):
     """OTB by log-probs at half the temperature, too; of each minibatch 15% have most entropy."""
-    flags = dict(token=token, num_generations=4, minibatch_size=8, temperature=T)
+    flags = dict(token="otb", num_generations=4, minibatch_size=8, temperature=T)
     config = baselines.Config(**flags, top_entropy_quantile=0.15, microbatch_tokens=60)
     batch = batch_of(given_samples(), config)
     batch.sampler.policy = sharp[0]
-    found, _ = baselines.compute_advantages(batch, config, 1)
-    found = found.view(16, -1)
-    if token == "high_entropy":
-        by_minibatch = [range(8), range(8, 16)]
-        keep = [baselines.token_mask(batch, [*rows], found, config, 0) for rows in by_minibatch]
-        found = found * torch.cat(keep)
     advantages, mask = grpo.grpo_advantage(batch.rewards), batch.loss_mask
     with torch.no_grad():
         logprobs, entropies = common.token_logprobs(sharp[0], batch.samples, range(16), T)
         sharper, _ = common.token_logprobs(sharp[0], batch.samples, range(16), T / 2)
-    if token == "otb":
-        tokens = (x.view(4, 4, -1) for x in (logprobs, sharper, mask))
-        expected = otb(advantages, *tokens).flatten(0, 1)
-    else:
-        parts = slice(0, 8), slice(8, 16)
-        kept = [high_entropy_mask(entropies[part], mask[part], 0.15) for part in parts]
-        for tokens in (entropies[part][mask[part] > 0] for part in parts):
-            assert (tokens - tokens.quantile(0.85)).abs().min() > 1e-3  # rounding decides nothing
-        expected = advantages.view(16, 1) * torch.cat(kept)
-    near(found, expected, atol=1e-5)
+    found, _ = baselines.compute_advantages(batch, config, 1)
+    tokens = (x.view(4, 4, -1) for x in (logprobs, sharper, mask))
+    near(found, otb(advantages, *tokens), atol=1e-5)
+    config.token = "high_entropy"
+    for part in ([*range(8)], [*range(8, 16)]):
+        of_tokens = entropies[part][mask[part] > 0]
+        assert (of_tokens - of_tokens.quantile(0.85)).abs().min() > 1e-3  # rounding decides nothing
+        keep = baselines.token_mask(batch, part, advantages.view(16, 1), config, 0)
+        near(keep, high_entropy_mask(entropies[part], mask[part], 0.15))
 
 
 def functions_of(file: Path, names, **given) -> SimpleNamespace:
@@ -506,7 +430,14 @@ def test_losses_of_verl(name, aggregation):
         new = batch.logprobs.requires_grad_()
         how = dict(aggregation=aggregation, epsilon=0.1, epsilon_high=0.3)
         ours, _ = loss_of(batch, LOSSES.get(name), **how)
-        given = batch.old_logprobs, new, batch.advantages, batch.mask, MODES[aggregation], config
+        given = (
+            batch.old_logprobs,
+            new,
+            batch.advantages,
+            batch.loss_mask,
+            MODES[aggregation],
+            config,
+        )
         slopes = [torch.autograd.grad(loss, new)[0] for loss in (ours, theirs(*given)[0])]
         near(slopes[0], slopes[1], atol=1e-8)
         kl = of_verl("kl_penalty")(new.detach(), batch.ref_logprobs, "low_var_kl")

@@ -19,111 +19,104 @@ import numpy as np
 import pytest
 import torch
 from groups import kl_penalty, near, ppo_clip_loss
-from samples import PROMPTS, by_the_logits, some_samples, writer_of_batch
+from samples import PROMPTS, by_the_logits, writer_of_batch
 
 import common
 
 PROBLEMS = [Problem(prompt, prompt) for prompt in PROMPTS]
 
 
-@pytest.fixture
-def scripted(monkeypatch):
-    """scripted(policy, tokenizer, right, flag=value, ...) -> a sampler in place of a policy's.
+class Scripted:
+    """A sampler in place of a policy's, and common.sample_groups of it.
 
     right(problem) is how many completions of a group are right, the first ones; their reward is 1.
-    The others have different rewards and answers. sampler.calls has what common.py asks for: how
-    many groups of which size, the temperature, the length, and top_p. sampler.groups are these.
+    The others have different rewards and answers. `calls` has what common.py asks for: how many
+    groups of which size, the temperature, the length, and top_p. `groups` are these.
     """
 
-    class Scripted:
-        devices, gap, cap, is_exact, asleep = (), None, 0.0, False, True
+    devices, gap, cap, is_exact, asleep = (), None, 0.0, False, True
 
-        def __init__(self, policy, tokenizer, right, replies=(), **flags):
-            self.policy, self.tokenizer = policy, tokenizer
-            self.right, self.replies, self.config = right, replies, Config(**flags)
-            self.calls, self.groups = [], []
-            monkeypatch.setattr(common, "sample_groups", self.sample_groups)
+    def __init__(self, policy, tokenizer, right, replies=(), **flags):
+        self.policy, self.tokenizer = policy, tokenizer
+        self.right, self.replies, self.config = right, replies, Config(**flags)
+        self.calls, self.groups = [], []
 
-        def sample_groups(self, sampler, problems, size, **how):
-            assert sampler is self and not self.asleep
-            self.calls.append((len(problems), size, how))
-            groups = [self.group_of(problem, size) for problem in problems]
-            self.groups += groups
-            return groups
+    def sample_groups(self, problems, size, **how):
+        assert not self.asleep
+        self.calls.append((len(problems), size, how))
+        groups = [self.group_of(problem, size) for problem in problems]
+        self.groups += groups
+        return groups
 
-        def group_of(self, problem, size):
-            prompt, right = self.tokenizer.encode(problem.prompt), self.right(problem)
-            group = []
-            for i in range(size):
-                ids = [*range(3, 11), 1] if i < right else [4, 5 + i % 9, 7, 6, 1]
-                text = f"{i} <answer>{'R' if i < right else i}</answer>"
-                reward = 1.0 if i < right else 0.5 * (i % 2)
-                given = dict(logprobs=[-1.0] * len(ids), success=i < right, replies=self.replies)
-                group.append(Sample(prompt, ids, text, reward, **given))
-            return group
+    def group_of(self, problem, size):
+        prompt, right = self.tokenizer.encode(problem.prompt), self.right(problem)
+        group = []
+        for i in range(size):
+            ids = [*range(3, 11), 1] if i < right else [4, 5 + i % 9, 7, 6, 1]
+            text = f"{i} <answer>{'R' if i < right else i}</answer>"
+            reward = 1.0 if i < right else 0.5 * (i % 2)
+            given = dict(logprobs=[-1.0] * len(ids), success=i < right, replies=self.replies)
+            group.append(Sample(prompt, ids, text, reward, **given))
+        return group
 
-        @contextlib.contextmanager
-        def synced(self):
-            self.asleep = False
-            yield
-            self.asleep = True
-
-    return Scripted
+    @contextlib.contextmanager
+    def synced(self):
+        self.asleep = False
+        yield
+        self.asleep = True
 
 
-@pytest.fixture
-def roll_out(tiny, scripted):
-    """roll_out(script, flag=value, ...) of 4 prompts in groups of two, each a letter of the script.
+@pytest.fixture(autouse=True)
+def groups_of_the_script(monkeypatch):
+    monkeypatch.setattr(common, "sample_groups", Scripted.sample_groups)
+
+
+def roll_out(tiny, script, **flags):
+    """A rollout of 4 prompts in groups of two, each a letter of the script.
 
     Both are right in a group of "R", none in one of "W", and of an "M", for mixed, the first one.
-    Returns the groups of the batch in letters, and how many groups each call drew: from all tokens,
+    Return the groups of the batch in letters, and how many groups each call drew: from all tokens,
     at the temperature of the loss, whatever the evaluation has.
     """
     how = dict(prompts_per_step=4, num_generations=2, minibatch_size=8, temperature=0.7)
     how |= dict(max_completion_length=50, eval_max_completion_length=9, top_p=0.9)
-
-    def run(script, **flags):
-        config = how | flags
-        letters = iter(script.replace(" ", ""))
-        sampler = scripted(*tiny, lambda _: "WMR".index(next(letters)), **config)
-        stream = ProblemStream(PROBLEMS, 0)
-        batch = common.roll_out(sampler, stream, sampler.config)
-        found, first = (
-            "".join("WMR"[int(solved)] for solved in successes.sum(1))
-            for successes in (batch.successes, batch.first_successes)
-        )
-        assert first == script[:4]  # also of groups that were drawn again
-        assert batch.rewards.flatten().tolist() == [sample.reward for sample in batch.samples]
-        counts = [count for count, *_ in sampler.calls]
-        sampled = dict(temperature=0.7, max_tokens=50)
-        assert [call[1:] for call in sampler.calls] == [(2, sampled)] * len(sampler.calls)
-        assert stream.position == world.WORLD_SIZE * sum(counts)
-        assert batch.sampler is sampler and sampler.asleep and batch.seconds > 0
-        return found, counts
-
-    return run
+    letters = iter(script.replace(" ", ""))
+    sampler = Scripted(*tiny, lambda _: "WMR".index(next(letters)), **how | flags)
+    stream = ProblemStream(PROBLEMS, 0)
+    batch = common.roll_out(sampler, stream, sampler.config)
+    found, first = (
+        "".join("WMR"[int(solved)] for solved in successes.sum(1))
+        for successes in (batch.successes, batch.first_successes)
+    )
+    assert first == script[:4]  # also of groups that were drawn again
+    assert batch.rewards.flatten().tolist() == [sample.reward for sample in batch.samples]
+    counts = [count for count, *_ in sampler.calls]
+    sampled = dict(temperature=0.7, max_tokens=50)
+    assert [call[1:] for call in sampler.calls] == [(2, sampled)] * len(sampler.calls)
+    assert stream.position == world.WORLD_SIZE * sum(counts)
+    assert batch.sampler is sampler and sampler.asleep and batch.seconds > 0
+    return found, counts
 
 
 @pytest.mark.parametrize(
     "script, letters, calls",
     [
-        ("MMMM", "MMMM", [4]),  # nothing to draw again
         ("MWRM WM M", "MMMM", [4, 2, 1]),
         ("WRWR WWWM RRR MRW", "MMRW", [4, 4, 3, 3]),  # filled up after the last redraw
     ],
 )
-def test_dynamic_sampling(roll_out, script, letters, calls):
+def test_dynamic_sampling(tiny, script, letters, calls):
     """Groups without contrast are drawn again, and only those; the batch is always whole."""
-    assert roll_out(script, dynamic_sampling=True) == (letters, calls)
-    assert roll_out(script[:4]) == (script[:4], [4])  # without it
+    assert roll_out(tiny, script, dynamic_sampling=True) == (letters, calls)
+    assert roll_out(tiny, script[:4]) == (script[:4], [4])  # without it
 
 
-def test_a_rank_draws_as_many_groups_as_the_rank_that_lacks_most(roll_out, monkeypatch):
+def test_a_rank_draws_as_many_groups_as_the_rank_that_lacks_most(tiny, monkeypatch):
     """Drawing is done together. This rank lacks one group, another one lacks three."""
     monkeypatch.setattr(common, "global_max", lambda missing: max(missing, 3))
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
     monkeypatch.setattr(common, "MAX_REDRAWS", 1)
-    found = roll_out("MMWM RWM", dynamic_sampling=True, prompts_per_step=8)
+    found = roll_out(tiny, "MMWM RWM", dynamic_sampling=True, prompts_per_step=8)
     assert found == ("MMMM", [4, 3])
 
 
@@ -142,8 +135,7 @@ def test_make_batch(masks, monkeypatch):
     assert batch.completion_mask.tolist() == [[1, 1, 0, 1], [1, 0, 0, 0]]
     assert batch.loss_mask.tolist() == [[1, 1, 0, 1], [not masks, 0, 0, 0]]
     assert batch.sampled_logprobs.tolist() == [[-1, -2, 0, -4], [-0.5, 0, 0, 0]]
-    for zeros in (batch.old_logprobs, batch.ref_logprobs, batch.token_weights):
-        assert torch.equal(zeros, torch.zeros(2, 4))
+    near(batch.mean_logprobs(), [[-7 / 3, -0.5]], atol=1e-6)  # also if the loss leaves one out
     batch.sampler.gap = 0.0
     monkeypatch.setattr(common, "global_max", lambda gap: gap + 0.5)  # another rank has more
     batch.old_logprobs[0, 0], batch.old_logprobs[1, 3] = -1.5, 9.0  # which is padding
@@ -153,21 +145,11 @@ def test_make_batch(masks, monkeypatch):
     k3 = sum(math.exp(d) - 1 - d for d in (-0.5, 2, 4, 0.5)) / 4
     assert logged["mismatch_k3"] == pytest.approx(k3)
     assert logged["mismatch_max_ratio"] == pytest.approx(math.exp(4))
+    batch.completion_mask[1] = 0
+    assert batch.mean_logprobs()[0, 1] == 0  # of a completion without any token
     batch.sampler.policy.device = "meta"
     found = vars(common.make_batch(samples, config, batch.sampler)).values()
     assert {x.device.type for x in found if isinstance(x, torch.Tensor)} == {"meta"}
-
-
-def test_the_mean_logprob_of_a_completion_is_over_its_own_tokens(tiny):
-    """Also where it is left out of the loss; one without any token has 0."""
-    samples = [replace(s, logprobs=[-1.0] * len(s.completion_ids)) for s in some_samples(tiny[1])]
-    batch = common.make_batch(samples, Config(num_generations=2), writer_of_batch(tiny[1]))
-    batch.sampled_logprobs[2, 0] = -4.0
-    batch.loss_mask[2] = 0
-    batch.completion_mask[5] = 0
-    lengths = [len(sample.completion_ids) for sample in batch.samples]
-    expected = [[-1.0, -1.0], [-(lengths[2] + 3) / lengths[2], -1.0], [-1.0, 0.0]]
-    near(batch.mean_logprobs(), expected, atol=1e-6)
 
 
 def test_what_has_no_meaning_is_refused():
@@ -175,6 +157,8 @@ def test_what_has_no_meaning_is_refused():
     for aggregation, max_completion_length in (("mean", 10), ("constant", None)):
         with pytest.raises(ValueError, match=f"^{aggregation=} with {max_completion_length=}$"):
             common.token_weights(mask, aggregation, max_completion_length)
+    for aggregation in ("sequence", "token", "constant"):  # where all completions are left out
+        assert not common.token_weights(0 * mask, aggregation, 10).any()
     with pytest.raises(ValueError, match="neither token nor sequence"):
         ppo_clip_loss(*[mask] * 4, importance_sampling_level="group")
     for n, right, k in ((4, 2, 5), (4, 2, 0), (4, 5, 2), (4, -1, 2)):
@@ -189,9 +173,7 @@ def test_what_has_no_meaning_is_refused():
         {},
         dict(old_logprobs=-1e4, advantages=-1.0),  # an infinite ratio that is not clipped
         dict(old_logprobs=math.nan),
-        dict(advantages=-math.inf, old_logprobs=9.0),  # clipped
         dict(ref_logprobs=1e4),  # an infinite KL
-        dict(advantages=-1e30, old_logprobs=-60.0),  # all too large for fp32
     ],
 )
 def test_a_loss_that_is_not_finite_has_no_finite_gradient(broken, level):
@@ -228,23 +210,18 @@ def test_the_kl_penalty_needs_beta_and_a_reference_and_is_exact_near_0():
     assert kl_penalty(torch.zeros(1), torch.tensor([1e-4])).item() == pytest.approx(5e-9, rel=1e-2)
 
 
-@pytest.fixture
-def evaluate(scripted):
-    """evaluate(policy, tokenizer, right, flag=value, ...) -> metrics and the sampler.
+def evaluate(policy, tokenizer, right, sets=None, **flags):
+    """The metrics of one problem for each number in `right`, and the sampler.
 
-    One problem for each number in `right`, which says how many of its completions are right.
+    The number says how many of the problem's completions are right.
     """
-
-    def run(policy, tokenizer, right, sets=None, **flags):
-        counts = dict(zip(PROMPTS, right, strict=False))
-        sampler = scripted(policy, tokenizer, lambda problem: counts[problem.prompt], **flags)
-        sets = sets or {"one": PROBLEMS[: len(counts)]}
-        return common.evaluate(sampler, sets, sampler.config), sampler
-
-    return run
+    counts = dict(zip(PROMPTS, right, strict=False))
+    sampler = Scripted(policy, tokenizer, lambda problem: counts[problem.prompt], **flags)
+    sets = sets or {"one": PROBLEMS[: len(counts)]}
+    return common.evaluate(sampler, sets, sampler.config), sampler
 
 
-def test_pass_at_10_and_100_from_200_samples(tiny, evaluate):
+def test_pass_at_10_and_100_from_200_samples(tiny):
     """With two right ones of n, k draws miss both with (n-k) (n-k-1) / (n (n-1))."""
     (metrics,), _ = evaluate(*tiny, [2], eval_samples=200)
     ks = [1, 2, 4, 8, 10, 16, 32, 64, 100, 128, 200]
@@ -254,7 +231,7 @@ def test_pass_at_10_and_100_from_200_samples(tiny, evaluate):
     assert "pass@10" not in evaluate(*tiny, [2], eval_samples=199)[0][0]
 
 
-def test_evaluate_by_hand(tiny, evaluate):
+def test_evaluate_by_hand(tiny):
     """Three problems, two samples each: all wrong, all right, one right; a set has one of them."""
     # The policy's head is 0, so that each token is as likely as any other. There is
     # a row for each set; levels count where there are several. Completions end with the context. An
@@ -294,7 +271,7 @@ def test_evaluate_by_hand(tiny, evaluate):
     assert sampler.asleep and torch.equal(torch.get_rng_state(), state)
 
 
-def test_an_evaluation_has_a_temperature_of_its_own(sharp, evaluate):
+def test_an_evaluation_has_a_temperature_of_its_own(sharp):
     """It is the sampler's and the entropy's; greedy completions have none, and no top_p."""
     # The entropy is over the policy's own tokens: a tool has written the second and the third.
     flags = dict(eval_samples=9, temperature=1.5, eval_temperature=0.5, top_p=0.9)
@@ -307,7 +284,7 @@ def test_an_evaluation_has_a_temperature_of_its_own(sharp, evaluate):
     assert metrics["token_entropy"] == pytest.approx(entropies.mean().item(), abs=1e-5)
 
 
-def test_two_ranks_evaluate_as_one(sharp, evaluate, monkeypatch):
+def test_two_ranks_evaluate_as_one(sharp, monkeypatch):
     """Each has three of six problems, and its own random numbers; the metrics are of all six."""
     # The ranks run one after the other here: the second one gathers what the first one has given.
     given = *sharp, [0, 1, 2, 3, 4, 4]
@@ -315,13 +292,13 @@ def test_two_ranks_evaluate_as_one(sharp, evaluate, monkeypatch):
     by_problem = expected.pop("by_problem")
     assert 0 < expected["pass@1"] < expected["greedy"] == 5 / 6
     monkeypatch.setattr(world, "WORLD_SIZE", 2)
-    gathered, seeds = {0: [], 1: []}, []
+    of_first_rank, seeds = [], []
 
     def gather(mine):
-        number = len(gathered[world.RANK])
-        gathered[world.RANK].append(mine)
-        others = gathered[0][number] if world.RANK == 1 else []
-        return others + mine
+        if world.RANK == 1:
+            return of_first_rank.pop(0) + mine
+        of_first_rank.append(mine)
+        return mine
 
     for module in ("common", "rlvr.rollout.rollouts", "rlvr.machine.ranks"):
         monkeypatch.setattr(f"{module}.gather", gather)

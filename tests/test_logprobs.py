@@ -252,7 +252,6 @@ def test_a_rollout_is_that_of_a_bf16_copy_which_follows_the_policy(policies, sha
         ("cuda", (8, 0), "auto", "bf16"),
         ("cuda", (7, 5), "auto", "fp32"),
         ("cuda", (7, 5), "fp16", "fp16"),
-        ("cuda", (9, 0), "fp32", "fp32"),
         ("cpu", (), "auto", "fp32"),
     ],
 )
@@ -260,10 +259,10 @@ def test_a_gpu_has_bf16_if_it_can(monkeypatch, capsys, device, capability, wante
     """A T4 has 7.5, and is told so; the flag has the last word."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(models, "choose_device", lambda wanted: torch.device(device))
-    head = SimpleNamespace(weight=torch.zeros(26, 1))
-    policy = SimpleNamespace(get_input_embeddings=lambda: head)
-    monkeypatch.setattr(models, "load_weights", lambda *_: policy)
-    models.load_policies(config := Config(precision=wanted))
+    monkeypatch.setattr(models, "load_weights", Mock(side_effect=InterruptedError))
+    config = Config(precision=wanted)
+    with contextlib.suppress(InterruptedError):
+        models.load_policies(config)
     assert config.precision == precision
     said = capsys.readouterr().out
     assert ("this GPU has no bf16" in said) == (capability == (7, 5) and wanted == "auto")
@@ -319,11 +318,6 @@ def test_an_update_in_fp16_is_that_in_fp32_but_for_rounding(policies, tiny):
         gradients.append(torch.cat([weight.grad.flatten() for weight in policy.parameters()]))
     in_fp32, in_fp16 = gradients
     assert 1e-5 < (in_fp16 - in_fp32).norm() / in_fp32.norm() < 0.005
-    policies[1].zero_grad()
-    policies[1].settings.loss_scale = 1.0  # what the scale is for
-    token_logprobs(policies[1], samples, range(len(samples)))[0].mul(1e-6).sum().backward()
-    lost = sum(int((weight.grad == 0).sum()) for weight in policies[1].parameters())
-    assert lost > 2 * int((in_fp16 == 0).sum())
 
 
 def test_an_overflow_in_fp16_skips_the_update_and_halves_the_scale(policies, tiny):
