@@ -69,10 +69,6 @@ logprobs rlvr/policy/logprobs.py by logprobs
     // tokens // 256 * 256) if => // tokens) if
 reader rlvr/policy/reader.py by decode
     self.position + count => self.position + 1
-cache rlvr/policy/cache.py by decode
-    room[..., count:end, :] = new => room[..., -1:, :] = new
-    is DynamicLayer else => is None else
-    if self.get_seq_length() < 256 or => if self.get_seq_length() < 1 or
 nano docs/nano.py by pages
     ends.cumsum(1) - ends == 0 => ends.cumsum(1) == 0
     (objective.sum(1) / mask[rows].sum(1)).mean() => objective.sum() / mask[rows].sum()
@@ -302,7 +298,7 @@ sandbox rlvr/verify/programs/solution.py by code isolation
     if isinstance(value, kind): => if type(value) is kind:
     if hasattr(solution, name) else => if name not in names else
 judged rlvr/verify/programs/code.py by code isolation
-    isinstance(error, (OutOfTime, UserError)) => isinstance(error, OutOfTime)
+    raise error if isinstance(error, OutOfTime) else WrongProgram => raise WrongProgram
     return said and was_asked => return said
     used = {node.id for node in names} - defined => used = {node.id for node in names}
 verifiers rlvr/verify/verifiers.py by grader prompts datasets

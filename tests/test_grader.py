@@ -106,6 +106,16 @@ def test_a_killed_grader_is_replaced(grader, monkeypatch, number, status):
     assert grade(FIVE, 60) == (1.0, "")
 
 
+def test_a_grader_that_does_not_start(monkeypatch, tmp_path):
+    """An error with its cause, and no endless attempts."""
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\necho 'ImportError: no sympy' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(pool.sys, "executable", str(broken))
+    with pytest.raises(RuntimeError, match="python -m rlvr.verify.grader .* no sympy"):
+        grade(FIVE, 60)
+
+
 def test_a_reward_is_any_finite_number(monkeypatch):
     """Whatever its type, it becomes a float, which the logs can hold. None is no answer."""
     for given, reward in ((0, 0), (0.25, 0.25), (True, 1), (numpy.float32(0.5), 0.5), (None, 0)):
@@ -119,8 +129,14 @@ def test_a_reward_is_any_finite_number(monkeypatch):
             grade(("mine", "text", "gold"))
 
 
-def test_a_broken_library_is_an_error(monkeypatch):
-    """A text that latex2sympy cannot read is the text's fault, if it can read another."""
+def test_a_broken_library_is_an_error(monkeypatch, tmp_path):
+    """It says what is broken; the other verifiers still judge."""
+    (tmp_path / "latex2sympy2_extended.py").write_text("raise ImportError('it has moved')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(UserError, match="^the verifier math failed: ImportError: it has moved"):
+        grade(("math", boxed("x+1"), "1+x"), 60)
+    assert grade(("number", boxed("5"), "5"), 60) == (1.0, "")
+    # a text that latex2sympy cannot read is the text's fault, if it can read another
     assert mathematics.parse.__wrapped__("x+") == []
     changed = Mock(side_effect=TypeError("an unexpected keyword argument 'is_real'"))
     monkeypatch.setattr("latex2sympy2_extended.latex2sympy", changed)

@@ -122,7 +122,7 @@ def test_a_template_with_the_date_gives_the_same_prompt_every_day(tokenizer):
         ("{{ raise_exception('no answers') }}", ""),
     ],
 )
-def test_end_of_turn(tokenizer, template, ends, capsys):
+def test_end_of_turn(tokenizer, template, ends):
     """It stands behind the answer, and is not what the next turn would begin with."""
     tokenizer.add_tokens(["<|im_start|>", "<|im_end|>", "<|answer_end|>"], special_tokens=True)
     tokenizer.add_tokens(["<line>"])
@@ -132,7 +132,6 @@ def test_end_of_turn(tokenizer, template, ends, capsys):
     tokenizer.chat_template = template
     expected = [tokenizer.convert_tokens_to_ids(ends)] if ends else []
     assert end_of_turn(tokenizer) == expected
-    assert ("ends no answer" in capsys.readouterr().out) == (not ends)
 
 
 def test_a_thought_that_the_template_opens(tokenizer):

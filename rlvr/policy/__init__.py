@@ -1,7 +1,7 @@
 """The policy: how it is loaded and sharded, and its log-probs.
 
-Read models.py, then logprobs.py. Skip sharding.py with one GPU, and cache.py and
-reader.py unless you change the decoding loop.
+Read models.py, then logprobs.py. Skip sharding.py with one GPU, and reader.py unless you change the
+decoding loop.
 """
 
 from .logprobs import completion_logprobs, frozen_logprobs, microbatches

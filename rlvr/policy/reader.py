@@ -31,7 +31,7 @@ class Reader:
 
     def __init__(self, policy, prompts: list[list[int]]):
         """Read the prompts, each a list of token ids."""
-        from rlvr.policy.cache import make_cache  # takes seconds, and --help need not wait for it
+        from transformers.cache_utils import DynamicCache  # takes seconds, and --help need not wait
 
         if policy.training:
             policy.eval()
@@ -51,7 +51,7 @@ class Reader:
         row, column = torch.arange(len(ids))[:, None], (places - padding) % ids.shape[1]  # [n, S]
         self.mask = (places >= padding).long().to(policy.device)  # [n, S]
         self.position = lengths[:, None].to(policy.device)  # [n, 1], of the next token
-        self.cache = make_cache(policy)
+        self.cache = DynamicCache(config=policy.config)
         inputs = dict(input_ids=ids[row, column], position_ids=column.to(policy.device))
         states = use(policy, self.hidden_states, **inputs)  # [n, S, H]
         self.state = states[:, -1]  # [n, H]

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from datetime import datetime
 
-from rlvr import progress
 from rlvr.errors import UserError, loading
 from rlvr.tasks.problems import Problem
 from rlvr.verify.verifiers import BOXED
@@ -121,8 +120,7 @@ def special_tokens(tokenizer) -> set[int]:
 def end_of_turn(tokenizer) -> list[int]:
     """Return the token with which the chat template ends an answer: a list of one, or [].
 
-    The checkpoint of a base model often names another token, which ends a document. If the template
-    ends answers with no special token, a message says so.
+    The checkpoint of a base model often names another token, which ends a document.
     """
     if not tokenizer.chat_template:
         return []
@@ -137,9 +135,4 @@ def end_of_turn(tokenizer) -> list[int]:
     _, match, rest = text.rpartition(answer)
     special = special_tokens(tokenizer) - {tokenizer.unk_token_id}
     ids = tokenizer.encode(rest, add_special_tokens=False) if match else []
-    ends = [token for token in ids if token in special][:1]
-    if not ends:
-        progress.write(
-            "the chat template ends no answer with a special token; the end of a text does"
-        )
-    return ends
+    return [token for token in ids if token in special][:1]

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from rlvr.errors import UserError
 from rlvr.verify.programs.isolation import OutOfTime, start_sandbox
 from rlvr.verify.programs.solution import decode, encode
 
@@ -163,11 +162,11 @@ class WrongProgram(Exception):
 
 @contextlib.contextmanager
 def by_the_program():
-    """Turn an error of the block into a WrongProgram, except for those of time and machine."""
+    """Turn an error of the block into a WrongProgram, except for one of time."""
     try:
         yield
     except Exception as error:
-        raise error if isinstance(error, (OutOfTime, UserError)) else WrongProgram from error
+        raise error if isinstance(error, OutOfTime) else WrongProgram from error
 
 
 def judge_outputs(ask: Callable, tests: UnitTests) -> bool:
