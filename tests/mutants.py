@@ -179,35 +179,13 @@ logs rlvr/show/logs.py by show crashes
 report rlvr/show/report.py by show
     "right" if sample.success else => "right" if sample.reward > 0 else
     (*evaluations[:1], steps) => (*evaluations[-1:], steps)
-throughput studies/speed/throughput.py by studies
-    for step in steps[1:]) for => for step in steps[-1:]) for
-default_runs studies/papers/default_runs.py by studies
-    import mean, stdev => import mean, pstdev as stdev
-    (("reward", "reward", => (("entropy", "reward",
-regimes studies/claims/regimes.py by studies
-    metric, method) - side_values(cells, metric, other)
-        => metric, other) - side_values(cells, metric, method)
-verifiers_that_err studies/claims/noise.py by studies
-    line['rewards'][-8:] => line['rewards'][:8]
-measured studies/claims/runs.py by studies
-    ["reward"][-third:].mean() => ["reward"][third:].mean()
 playground docs/playground.html by pages
     isSuccess ? surprise_success : => isSuccess ? surprise_failure :
-results studies/project.py by studies
-    for line in opened if line.endswith("\n")] => for line in opened]
-    else open)(results => else gzip.open)(results
-compare studies/claims/compare.py by studies
-    [-1]["step"] for folder => [0]["step"] for folder
-    == rows[-1]["step"] => == rows[0]["step"]
-    np.std(apart, ddof=1) / len(apart) ** 0.5 => np.std(apart, ddof=1)
 plots rlvr/show/plots.py by show
     scale * row[key]) for row in rows => row[key]) for row in rows
     ("completions (%)", => ("completions",
 progress rlvr/progress.py by show
     except OSError: => except KeyError:
-taught studies/papers/make_bases.py by models
-    (-logprobs.sum() / sum(sample.own_length for sample in samples)).backward()
-        => (-(logprobs.sum(1) / (logprobs != 0).sum(1)).mean()).backward()
 sources rlvr/tasks/sources.py by datasets prompts docs
     left if row.gold != ""] => left]
     return drop(name, problems, OF_ROWS) => return problems

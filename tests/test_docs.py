@@ -15,7 +15,6 @@ from unittest.mock import Mock
 
 import rlvr
 from rlvr.flags.command_line import ARITHMETIC, LARGE, parse
-from rlvr.tasks.sources import DATASETS
 from rlvr.training import save_folder
 from rlvr.verify.verifiers import VERIFIERS
 
@@ -109,16 +108,6 @@ def test_verifiers_and_variants_are_those_of_the_tables():
             if re.search(rf"\b{script}\.py", heading)
         }
         assert listed == module.VARIANTS, script
-
-
-def test_data_sets_are_where_the_page_says():
-    ids = {}
-    for _, (names, of_all, *_) in tables("real-models.md", "name"):
-        ids |= dict.fromkeys(names.split(", "), of_all)
-    for name, source in DATASETS.items():
-        assert any(each in f"{source.path} {source.files}" for each in ids[name].split(", ")), name
-        release = f"release_{name[-2:]}"
-        assert source.configuration in (None, "main", release) or source.configuration in ids[name]
 
 
 def test_defaults_for_real_models():

@@ -174,23 +174,6 @@ def test_the_tables_of_the_pages_are_what_the_results_give(tmp_path, monkeypatch
     assert f"for SmolLM2, {decided} of {verdicts} are." in readme
 
 
-def test_the_regimes_are_those_of_the_plan():
-    """Their starts, steps and sizes of groups, and the methods."""
-    page = (project.STUDIES / "CLAIMS.md").read_text()
-    row = r"^\| ([\w, ]+) \| (hard|middle|strong), (\d+|2,000), (\d+)(.*?) \|"
-    planned = re.findall(row, page, re.M)
-    assert len(planned) == len(regimes.REGIMES)
-    for name, start, steps, size, rest in planned:
-        (plan,) = (plan for plan in regimes.REGIMES if regimes.name_of(plan) == name)
-        methods, flags = plan.runs[name], " ".join(plan.runs[name].values())
-        assert start in plan.start.replace("novice", "hard")
-        assert plan.steps == int(steps.replace(",", ""))
-        assert ("--num_generations 32 --minibatch_size 256" in flags) == (size == "32")
-        assert ("--num_iterations 4" in flags) == ("8 updates" in rest)
-        two_stage = {"two-stage GRPO", "two-stage GRPO-N"}
-        assert {*methods} == (two_stage if "both two-stage" in rest else {*regimes.METHODS})
-
-
 def test_figures_of_the_studies(monkeypatch):
     """Of 0.5, 0.5 and 0.8 the standard error is 0.1, and half the interval 4.303 times it.
 
