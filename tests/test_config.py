@@ -73,6 +73,7 @@ baselines --teacher strong --advantage maxrl :: --teacher gives each token's adv
 baselines --teacher strong --no_scale_rewards :: nothing reads --scale_rewards
 baselines --teacher strong --format_weight 1 :: nothing reads --format_weight
 baselines --format_tags think :: --format_tags needs --format_weight
+baselines --kl_cov_fraction 0.1
 baselines --loss dro --epsilon 0.3 :: --epsilon is for --loss ppo_clip or cispo or dppo or up
 baselines --loss up --epsilon_high 0.3 :: --epsilon_high is for --loss ppo_clip or cispo or dppo
 baselines --staleness -1 :: --staleness must be at least 0

@@ -85,13 +85,9 @@ class Config(grpo.Config):
     alpha_s: float | None = flag(None, "asym_power: exponent of successes", ge=0)
     alpha_f: float | None = flag(None, "asym_power: exponent of failures", ge=0)
     tau: float | None = flag(None, "quantile", ge=0)
-    gamma: float | None = flag(
-        None, "exponent or factor", only=dict(advantage="power_norm hard_focused easy_focused")
-    )
+    gamma: float | None = flag(None, "power_norm, hard_focused, easy_focused")
     advantage_beta: float | None = flag(
-        None,
-        "temperature or factor",
-        only=dict(advantage="softmax logmeanexp positive_dominant negative_dominant"),
+        None, "beta of softmax, logmeanexp, positive_dominant, negative_dominant"
     )
     success_weight: float | None = flag(None, "w_reinforce; a failure is worth -1", ge=0)
     clip_cov_fraction: float = flag(
