@@ -151,8 +151,6 @@ notebook rlvr/training/run.py by lessons
     config.check()↵ => pass↵
     self.handlers[number](number, frame) => pass
     machine.AT_EXIT.close()  # what => pass  # what
-threads rlvr/machine/ending.py by lessons
-    threading.current_thread() is not threading.main_thread() => False
 signals rlvr/machine/ending.py by crashes
     signal.signal(number, signal.SIG_IGN)↵    progress => progress
 ranks rlvr/machine/ranks.py by ranks advantages common rollouts
@@ -181,11 +179,6 @@ report rlvr/show/report.py by show
     (*evaluations[:1], steps) => (*evaluations[-1:], steps)
 playground docs/playground.html by pages
     isSuccess ? surprise_success : => isSuccess ? surprise_failure :
-plots rlvr/show/plots.py by show
-    scale * row[key]) for row in rows => row[key]) for row in rows
-    ("completions (%)", => ("completions",
-progress rlvr/progress.py by show
-    except OSError: => except KeyError:
 sources rlvr/tasks/sources.py by datasets prompts docs
     left if row.gold != ""] => left]
     return drop(name, problems, OF_ROWS) => return problems
@@ -203,10 +196,6 @@ command rlvr/flags/command_line.py by config lessons
     if not field.metadata: => if False:
     saved | variants[request.variant] | typed => variants[request.variant] | saved | typed
     arguments.append(f"--{name}" if value else => arguments.append(f"--{name}" if True else
-console rlvr/show/console.py by show
-    self.rows = 0  # so => pass  # so
-updates rlvr/training/updates.py by run
-    math.ceil(updates * config.warmup_ratio) => int(updates * config.warmup_ratio)
 data rlvr/tasks/datasets.py by run datasets
     ProblemStream(training, config.seed, => ProblemStream(training, 0,
     if any(problem.verifier == "code" => if all(problem.verifier == "code"
@@ -219,10 +208,6 @@ sampler rlvr/rollout/samplers.py by logprobs
     set_stance("force_eager") => set_stance("default")
 turns rlvr/rollout/turns.py by rollouts config
     completion.ids[-1] in call_ends↵ => completion.ids[-1] in sampler.call_ends↵
-full_disk rlvr/errors.py by crashes
-    if isinstance(error, RuntimeError) and => if False and
-errors rlvr/rollout/rollouts.py by common
-    (values) / len(values) ** 0.5 if => (values) if
 noise rlvr/rollout/noise.py by rollouts
     false_negatives if sample.success else false_positives => false_positives
     f"{seed}/noise/{place}" => f"{seed}/noise/{i}"

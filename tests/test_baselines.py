@@ -112,7 +112,7 @@ def test_the_log_schedule_of_fade():
         near(found, f64([[success] + [failure] * 3]))
 
 
-def test_what_a_batch_tells_an_advantage():
+def test_flags_of_an_advantage_and_the_masses_logged():
     """By hand at p = 1/4. The masses (section 8) are p A of a success, and q |A| of a failure."""
     successes, root3 = f64([[1, 0, 0, 0]]), math.sqrt(3)
     advantages, logged = computed(successes, worth=2.0, advantage="w_reinforce")
@@ -254,9 +254,9 @@ def test_a_ratio_that_overflows_or_vanishes_leaves_the_loss_finite(name, log_rat
 
 
 def test_the_unbiased_kl():
-    """Over all actions by pi_old it is KL(pi || pi_ref), and its gradient is that, too.
+    """Over all actions by pi_old it is KL(pi || pi_ref), and so is its gradient.
 
-    It stays where the mask of responses leaves nothing else. The seventh token is padding.
+    The mask of responses drops everything else here. The seventh token is padding.
     """
     random = torch.Generator().manual_seed(3)
     logits, old, ref = torch.randn(3, 6, generator=random, dtype=torch.float64).log_softmax(1)

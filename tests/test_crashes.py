@@ -160,6 +160,7 @@ def test_damaged_checkpoints(resume, straight):
     with open("run/metrics.jsonl", "a") as file:
         file.write('{"step": 1}')  # even a whole row may lack the end of a longer number
     Path("run/.metrics.jsonl").write_text("half")
+    Path("run/mine.jsonl").write_text('{"step": 9}')  # of the user
     before = tree("run")
     for folder, number in (("run", 3), ("run/checkpoint-2", 2)):
         told = f"cannot load run/checkpoint-{number}: "
@@ -169,6 +170,7 @@ def test_damaged_checkpoints(resume, straight):
     assert printed_steps(result) == [2, 3] and "to continue" not in result.out
     assert_same_end("run", straight)
     assert saved_steps("run") == [1, 2, 3] and not [*Path("run").glob(".*")]
+    assert Path("run/mine.jsonl").read_text() == '{"step": 9}'
     (aside,) = Path("run").glob("before-*")
     assert {path.name for path in aside.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-3"}
     for name in ("eval.jsonl", "config.json"):

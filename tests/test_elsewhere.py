@@ -2,18 +2,15 @@
 
 That page's code runs with TRL and verl themselves, and with stand-ins for libraries. A stand-in has
 the signatures that the library had at the commit which the page names. The tests with the mark
-`trl` need TRL, verl's files and trackio, which .ci/run installs.
+`trl` need TRL and verl's files, which .ci/run installs.
 """
 
 import asyncio
-import contextlib
 import copy
 import functools
 import importlib
 import inspect
-import json
 import re
-import sqlite3
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -27,7 +24,7 @@ import numpy as np
 import pytest
 import torch
 from groups import ppo_clip_loss
-from runs import ROOT, SMALL, arguments, problems_of, rows, run_python
+from runs import ROOT, problems_of, run_python
 from test_baselines import COMPLETIONS, MODES, VerlConfig, loss_of, of_verl, random_batch
 from test_baselines import LONGEST as LONGEST_OF_FIELD
 from torch.nn.utils import clip_grad_norm_, parameters_to_vector
@@ -171,22 +168,6 @@ def test_trl_leaves_out_what_no_function_scored(tiny, tmp_path):
     assert [*trainer._logs["advantages"]] == rollout["advantages"].tolist()
 
 
-@pytest.mark.trl
-def test_rows_in_trackio(tmp_path):
-    """The real package, in a process of its own: all rows are in its database when a run ends."""
-    flags = arguments(**SMALL, report_to="trackio", output_dir="run")
-    trackio = tmp_path / "trackio"
-    done = run_python(ROOT / "grpo.py", *flags, folder=tmp_path, TRACKIO_DIR=str(trackio))
-    assert done.returncode == 0, done.stderr[-3000:]
-    with contextlib.closing(sqlite3.connect(trackio / "rlvr.db")) as database:
-        found = database.execute("SELECT step, metrics FROM metrics").fetchall()
-    found = [(step, json.loads(metrics)) for step, metrics in found]
-    for name in ("metrics", "eval"):
-        for row in rows(tmp_path / "run", name, timed=True):
-            place = f"eval/{row.pop('set')}" if name == "eval" else name
-            assert (row.pop("step"), {f"{place}/{key}": row[key] for key in row}) in found
-
-
 @pytest.fixture
 def run_page(monkeypatch):
     """run_page(heading, {module: its names}) -> what a section's code defines, with stand-ins."""
@@ -258,7 +239,8 @@ def test_recipes_for_verl_and_skyrl(run_page):
     verl, skyrl, of_policy = registered(run_page)
     assert [*of_policy] == ["up"]
     assert sorted(verl) == sorted(skyrl) == sorted(ADVANTAGES)
-    rewards = torch.where(GROUPS > 0, 1.0, -1.0).flatten()[ROWS, None] * torch.tensor([1, 0, 0])
+    last = torch.arange(3) == RESPONSE_MASK.sum(1, keepdim=True) - 1  # where the reward stands
+    rewards = torch.where(GROUPS > 0, 1.0, -1.0).flatten()[ROWS, None] * last
     given = dict(token_level_rewards=rewards, response_mask=RESPONSE_MASK, index=INDEX, config=None)
     others = dict(values=None, grpo_norm_by_std=True, gamma=1.0, lambd=1.0)
     for name in ADVANTAGES:

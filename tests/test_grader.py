@@ -146,8 +146,11 @@ def test_a_broken_library_is_an_error(monkeypatch, tmp_path):
 
 def test_graders_are_asked_by_threads_wherever_one_is_needed(monkeypatch):
     """By one thread at least where many ranks share the cores of a machine."""
+    threads = Mock(wraps=pool.ThreadPoolExecutor)
+    monkeypatch.setattr(pool, "ThreadPoolExecutor", threads)
     monkeypatch.setattr(pool.world, "LOCAL_WORLD_SIZE", 999)
     assert pool.in_threads(abs, [-1, 2], "counting") == [1, 2]
+    threads.assert_called_once_with(1)
     monkeypatch.setattr(pool, "in_threads", Mock(return_value="graded"))
     countdown = ("countdown", "", "3 9 5 : 48")
     assert pool.grade_all([countdown, FIVE]) == "graded"

@@ -241,6 +241,7 @@ def test_interrupting_the_kernel_ends_after_the_step(in_a_notebook, monkeypatch)
     assert (result.folder / "checkpoint-1").exists()
     with pytest.raises(KeyboardInterrupt):  # the next cell is interrupted as ever
         interrupt()
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler  # the run can be freed
     before_calls(monkeypatch, common, "prepare_update", interrupt_twice)
     with pytest.raises(KeyboardInterrupt):
         grpo.main(grpo.configure(**SMALL | dict(output_dir="two")))

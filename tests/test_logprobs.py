@@ -252,6 +252,7 @@ def test_a_rollout_is_that_of_a_bf16_copy_which_follows_the_policy(policies, sha
         ("cuda", (8, 0), "auto", "bf16"),
         ("cuda", (7, 5), "auto", "fp32"),
         ("cuda", (7, 5), "fp16", "fp16"),
+        ("cuda", (9, 0), "fp32", "fp32"),
         ("cpu", (), "auto", "fp32"),
     ],
 )

@@ -7,10 +7,12 @@ import sys
 from unittest.mock import Mock
 
 import rlvr.policy.models
+import rlvr.tasks.prompts
 from rlvr.errors import UserError
 from rlvr.flags.config import TAUGHT, Config
 from rlvr.policy.models import POLICIES, is_near, load_policies, tiny_folder
 from rlvr.policy.reader import Reader
+from rlvr.rollout.samplers import stop_tokens
 from rlvr.tasks.problems import Problem, Sample
 from rlvr.training.checkpoints import save_folder
 
@@ -134,7 +136,7 @@ def test_nothing_drops_out(tiny, tmp_path):
     policy, _ = load(folder_of(shape, tiny, tmp_path), gradient_checkpointing=True)
     samples = [Sample([8, 9, 10], [11, 12, 13])]
     first, second = (token_logprobs(policy, samples, [0])[0] for _ in range(2))
-    assert policy.training and torch.equal(first, second)
+    assert policy.is_gradient_checkpointing and policy.training and torch.equal(first, second)
     assert len(decode(policy, [[8, 9]], stops={1}, max_tokens=4)[0]) == 1 and not policy.training
 
 
@@ -188,6 +190,7 @@ def test_a_tokenizer_of_another_model_is_refused(tiny, tmp_path):
         (transformers.AutoTokenizer, "from_pretrained", AttributeError("renamed"), AttributeError),
         (transformers.AutoModelForCausalLM, "from_pretrained", ImportError("moved"), ImportError),
         (transformers.AutoModelForCausalLM, "from_pretrained", RuntimeError("a size"), UserError),
+        (rlvr.tasks.prompts, "fill_templates", AttributeError("renamed"), AttributeError),
         (Reader, "read", AttributeError("renamed"), UserError),
         (Reader, "read", torch.OutOfMemoryError("all"), torch.OutOfMemoryError),
     ],
@@ -197,7 +200,9 @@ def test_a_fault_keeps_its_cause(tiny, tmp_path, monkeypatch, owner, name, error
     folder = folder_of(transformers.LlamaConfig(**SMALL), tiny, tmp_path)
     monkeypatch.setattr(owner, name, Mock(side_effect=error))
     with pytest.raises(shown, match=str(error)) as raised:
-        load(folder)
+        policy, tokenizer = load(folder)
+        tokenizer.chat_template = "{{ messages }}"
+        stop_tokens(policy, tokenizer)
     assert raised.value is error or raised.value.__cause__ is error
 
 

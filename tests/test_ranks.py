@@ -7,6 +7,8 @@ import os
 import random
 import sys
 import traceback
+from datetime import timedelta
+from unittest.mock import Mock
 
 import rlvr.machine.ranks as machine_ranks
 import rlvr.tasks.datasets
@@ -222,6 +224,7 @@ def test_sums_means_and_groups_of_two_ranks(monkeypatch):
         ("cuda", "auto", 3, "cuda:3"),
         ("cuda", "auto", 4, "local rank 4 sees 4 GPUs: "),
         ("xpu", "auto", 0, "xpu:0"),
+        ("cuda", "cpu", 0, "cpu"),
         ("mps", "auto", 0, "cpu"),  # nobody has seen it work
         ("mps", "cuda", 0, "--device cuda: torch finds none"),
     ],
@@ -239,3 +242,12 @@ def test_the_device_that_a_rank_takes(monkeypatch, there, wanted, rank, device):
         return
     assert choose_device(wanted) == torch.device(device)
     assert chosen == ([] if device == "cpu" else [rank, False])
+
+
+def test_objects_go_over_the_cpu(monkeypatch):
+    """A GPU would hold their pickles twice. Ranks may wait for each other in a long evaluation."""
+    connect = Mock()
+    monkeypatch.setattr(dist, "init_process_group", connect)
+    monkeypatch.setattr(world, "WORLD_SIZE", 2)
+    with machine_ranks.process_group(torch.device("cuda")):
+        connect.assert_called_once_with("cpu:gloo,cuda:nccl", timeout=timedelta(hours=2))

@@ -222,6 +222,7 @@ def test_what_is_counted_keeps_no_graph_and_has_one_shape():
     "error, shown",
     [
         (UserError("--numbers takes\n2, 3 and 4"), "--numbers takes 2, 3 and 4\n"),
+        (MemoryError("no more"), "out of memory"),
         (torch.OutOfMemoryError("no more"), "--microbatch_tokens"),
         (OSError("no such file"), None),
     ],
@@ -261,10 +262,14 @@ def test_advantages_that_are_not_finite_are_named_with_their_group(run, monkeypa
     assert not Path("run/metrics.jsonl").exists()  # before the update
 
 
-def test_the_end_of_a_long_reason_is_told():
-    with pytest.raises(UserError) as raised, loading("it"):
-        raise OSError(f"a\n{400 * 'b'}\nnames\n")
-    assert str(raised.value) == f"cannot load it: {394 * 'b'} names"
+def test_the_line_that_says_why_is_told():
+    """The end of many lines, or the cause, whose text may be empty."""
+    why, caused = OSError(f"a\n{400 * 'b'}\nnames\n"), OSError("what follows from it")
+    caused.__cause__ = OSError()
+    for error, shown in ((why, f"{394 * 'b'} names"), (caused, "OSError('what follows from it')")):
+        with pytest.raises(UserError) as raised, loading("it"):
+            raise error
+        assert str(raised.value) == f"cannot load it: {shown}"
 
 
 def train_in_a_folder(folder, *launcher):
