@@ -194,7 +194,8 @@ def test_figures_of_the_studies(monkeypatch):
     rates = [metrics | {"pass@16": rate} for rate in (0.625, 0.5, 0.5, 0.8)]
     runs = [dict(evaluations=[rates[0], end]) for end in rates[1:]]
     axis = claims_page.draw_plane(defaultdict(lambda: runs)).axes[0]
-    assert axis.lines[0].get_xydata().tolist() == [[0.25, 0.625], pytest.approx([0.25, 0.6])]
+    line = [[0.25, 0.625], pytest.approx([0.25, 0.6])]
+    assert (axis.get_title(), axis.lines[0].get_xydata().tolist()) == (claims_page.BASES[0], line)
     assert axis.lines[-2].get_ydata() == pytest.approx([0.6])  # the dot of the last one's end
     band = axis.collections[0].get_paths()[0].vertices[:, 1]
     assert (band.min(), band.max()) == pytest.approx((0.5, 0.7))
