@@ -257,11 +257,11 @@ def test_a_rollout_is_that_of_a_bf16_copy_which_follows_the_policy(policies, sha
     ],
 )
 def test_a_gpu_has_bf16_if_it_can(monkeypatch, capsys, device, capability, wanted, precision):
-    """A T4 has 7.5, and is told so; the flag has the last word. Sums are not for tiny."""
+    """A T4 has 7.5, and is told so; the flag has the last word."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(models, "choose_device", lambda wanted: torch.device(device))
     monkeypatch.setattr(models, "load_weights", Mock(side_effect=InterruptedError))
-    config = Config(precision=wanted, dataset="arithmetic")
+    config = Config(precision=wanted, dataset="arithmetic")  # which the tiny policy does not know
     with contextlib.suppress(InterruptedError):
         models.load_policies(config)
     assert config.precision == precision

@@ -223,8 +223,8 @@ def test_sums_means_and_groups_of_two_ranks(monkeypatch):
         (None, "auto", 0, "cpu"),
         ("cuda", "auto", 3, "cuda:3"),
         ("cuda", "auto", 4, "local rank 4 sees 4 GPUs: "),
-        ("xpu", "auto", 0, "xpu:0"),
         ("cuda", "cpu", 0, "cpu"),
+        ("xpu", "auto", 0, "xpu:0"),
         ("mps", "auto", 0, "cpu"),  # nobody has seen it work
         ("mps", "cuda", 0, "--device cuda: torch finds none"),
     ],

@@ -31,7 +31,7 @@ class Reader:
 
     def __init__(self, policy, prompts: list[list[int]]):
         """Read the prompts, each a list of token ids."""
-        from transformers.cache_utils import DynamicCache  # takes seconds, and --help need not wait
+        from transformers.cache_utils import DynamicCache  # takes seconds to import
 
         if policy.training:
             policy.eval()

@@ -295,7 +295,7 @@ def parse(text: str) -> list:
     from latex2sympy2_extended.latex2sympy2 import ConversionConfig, NormalizationConfig
     from sympy.core.function import AppliedUndef
 
-    if re.fullmatch(r"-?\d{1,300}(\.\d{1,300})?", text):  # a decimal with the zeros at its end
+    if re.fullmatch(r"-?\d{1,300}(\.\d{1,300})?", text):  # a decimal keeps its last zeros
         return [sympy.Float(text, "") if "." in text else sympy.Integer(text)]
     if UNREADABLE.search(
         re.sub(rf"{TEXT}(?!lcm|gcd)[^{{}}]*\}}|\\(?!gcd|lcm|[lc]?dots)[A-Za-z]+", ";", text)

@@ -162,7 +162,7 @@ class WrongProgram(Exception):
 
 @contextlib.contextmanager
 def by_the_program():
-    """Turn an error of the block into a WrongProgram, except for one of time."""
+    """Turn an error of the block into a WrongProgram, except for OutOfTime."""
     try:
         yield
     except Exception as error:
